@@ -1,0 +1,1 @@
+"""Architectures, each written once; the variant is an argument."""

@@ -1,0 +1,30 @@
+"""Every name that a flag accepts, in one place that imports nothing, so that input is checked before torch loads.
+
+A test compares these tuples with the registries that they mirror.
+"""
+
+ARCHS = (
+    "mlp",
+    "mlp-8",
+    "mlp-16",
+    "resnet8",
+    "resnet20",
+    "resnet32",
+    "resnet56",
+    "resnet110",
+    "small-cnn",
+)
+"""Built-in architectures; `timm/<name>` and `package.module:factory` are accepted beside them."""
+
+VARIANTS = ("standard", "w", "sigma", "w-zero", "w-init", "w-scale", "bias")
+
+ALIGNMENTS = ("none", "weight", "activation")
+
+DATASETS = ("digits", "fashion_mnist", "mnist", "cifar10", "cifar100")
+"""Built-in data sets; `imagefolder:PATH` and `package.module:loader` are accepted beside them."""
+
+NORMS = ("group", "batch", "layer", "none")
+
+OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam", "adamw")
+
+PRESETS = ("smoke", "laptop", "paper")

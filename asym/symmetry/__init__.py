@@ -1,0 +1,1 @@
+"""Permutation symmetries of networks: described, acted with, matched."""

@@ -1,0 +1,1 @@
+"""One script per study: draws figures from the tables in a results folder."""

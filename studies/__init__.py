@@ -1,0 +1,1 @@
+"""One module per study: a frozen Config, run(config) -> DataFrame, and main()."""
