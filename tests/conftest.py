@@ -1,5 +1,9 @@
-"""Shared test set-up: one thread (bits do not depend on the machine's core count)."""
+"""Shared test set-up: shape and type annotations of the library are checked at run time, on one thread."""
 
-import torch
+from jaxtyping import install_import_hook
+
+install_import_hook("asym", "beartype.beartype")
+
+import torch  # noqa: E402
 
 torch.set_num_threads(1)
