@@ -1,1 +1,6 @@
 """Architectures, each written once; the variant is an argument."""
+
+from asym.models import mlp, resnet, cnn  # noqa: F401, I001  (order of registration)
+from asym.models.registry import Arch, build, count, get_arch, list_archs, plan, register
+
+__all__ = ["Arch", "build", "count", "get_arch", "list_archs", "plan", "register"]

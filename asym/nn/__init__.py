@@ -1,1 +1,27 @@
 """Layers that remove parameter symmetries, and the variants that put them into a network."""
+
+from asym.nn.figlu import FiGLU
+from asym.nn.init import initial_values, initialise
+from asym.nn.masks import fewest_n_fix, most_n_fix, sample_fixed, sample_mask
+from asym.nn.variants import LayerPlan, LayerRule, Variant, apply_variant, count_trainable, plan_layers
+from asym.nn.w_asym import MaskedLayer, WAsymConv2d, WAsymLinear, check_fixed
+
+__all__ = [
+    "FiGLU",
+    "LayerPlan",
+    "LayerRule",
+    "MaskedLayer",
+    "Variant",
+    "WAsymConv2d",
+    "WAsymLinear",
+    "apply_variant",
+    "check_fixed",
+    "count_trainable",
+    "fewest_n_fix",
+    "initial_values",
+    "initialise",
+    "most_n_fix",
+    "plan_layers",
+    "sample_fixed",
+    "sample_mask",
+]

@@ -1,0 +1,54 @@
+"""The network of the Small CNN Zoo.
+
+Three 3 × 3 convolutions of 16 filters with stride 2, an activation after each, global average pool, linear
+head: 4,970 parameters with one input channel. Source: Unterthiner et al. 2020, "Predicting Neural Network
+Accuracy from Weights". Images smaller than 14 pixels get a padding of 1, since without it the third
+convolution has nothing left to see. No n_fix was published for it: the rule of thumb applies.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from asym.models.parts import make_activation
+from asym.models.registry import Shape, register
+from asym.nn.variants import LayerRule
+
+
+class SmallCNN(nn.Module):
+    """(n, c, h, w) → (n, classes) by three strided convolutions."""
+
+    def __init__(self, input_shape: Shape, classes: int, *, channels: int, activation: str) -> None:
+        super().__init__()
+        padding = 1 if min(input_shape[1:]) < 14 else 0
+        sizes = (input_shape[0], channels, channels, channels)
+        self.convs = nn.ModuleList(nn.Conv2d(a, b, 3, 2, padding) for a, b in pairwise(sizes))
+        self.acts = nn.ModuleList(make_activation(activation) for _ in self.convs)
+        self.head = nn.Linear(channels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
+        for conv, act in zip(self.convs, self.acts):
+            x = act(conv(x))
+        return self.head(x.mean((2, 3)))
+
+
+def rules(width: float, depth: int) -> tuple[LayerRule, ...]:
+    """The rule of thumb with κ = 1/2, since no norm holds back what larger constants amplify."""
+    return (LayerRule("*", None, 0.5),)
+
+
+@register(
+    "small-cnn",
+    rules=rules,
+    input_shape=(1, 28, 28),
+    depth=3,
+    activations=("relu", "tanh", "gelu", "silu"),
+)
+def small_cnn(
+    *, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str
+) -> SmallCNN:
+    """The Small CNN Zoo network with 16 · width filters a layer."""
+    return SmallCNN(input_shape, classes, channels=max(1, round(16 * width)), activation=activation)

@@ -1,0 +1,289 @@
+"""W-Asymmetric linear and convolutional layers: some entries of each row are constants that training cannot
+move.
+
+    W' = where(mask, weight, fixed),      y = W' x + b
+
+`mask` (True = trainable) and `fixed` (F) are persistent buffers drawn from (seed, name); `weight` and `bias`
+keep their names, so a state dict of the plain layer fits. Source: Lim et al. 2024 (arXiv 2405.20231),
+W-Asymmetric networks. Differs from the released code, which overwrites the parameter in each forward pass:
+here the effective weight is composed out of place, so neither weight decay nor momentum can reach a constant.
+Entries of `weight` under a constant receive no gradient; initialisation sets them to zero, where every
+optimiser without noise leaves them, so that norms and distances of parameters count trainable entries alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from asym.nn.masks import check_mask, sample_fixed, sample_mask
+
+_P = TypeVar("_P", nn.Linear, nn.Conv2d)
+
+
+class MaskedLayer(nn.Module):
+    """What the masked layers share: constants by (seed, name), initialisation, the effective weight."""
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+    mask: Tensor
+    fixed: Tensor
+
+    def _set_up(
+        self, n_fix: int, kappa: float, seed: int, name: str, mode: str, granularity: str, allow_frozen: bool
+    ) -> None:
+        shape = tuple(self.weight.shape)
+        check_mask(shape, n_fix, name=name, mode=mode, granularity=granularity, allow_frozen=allow_frozen)
+        sample_fixed((0,), kappa, seed=seed, name=name)  # raises for a bad kappa before anything is drawn
+        self.n_fix, self.kappa, self.seed, self.name = n_fix, kappa, seed, name
+        self.mode, self.granularity, self.allow_frozen = mode, granularity, allow_frozen
+        self.register_buffer("mask", torch.empty(shape, dtype=torch.bool, device=self.weight.device))
+        self.register_buffer("fixed", torch.empty_like(self.weight, requires_grad=False))
+
+    def sample_constants(self) -> tuple[Tensor, Tensor]:
+        """The mask and F (float32) that (seed, name) give, on the CPU; the layer is not changed."""
+        shape = tuple(self.weight.shape)
+        mask = sample_mask(
+            shape,
+            self.n_fix,
+            seed=self.seed,
+            name=self.name,
+            mode=self.mode,
+            granularity=self.granularity,
+            allow_frozen=self.allow_frozen,
+        )
+        return mask, sample_fixed(shape, self.kappa, seed=self.seed, name=self.name)
+
+    @torch.no_grad()
+    def reset_constants(self) -> None:
+        """Write mask and F into their buffers again, after `to_empty` for example."""
+        if not self.mask.is_meta:
+            mask, fixed = self.sample_constants()
+            self.mask.copy_(mask)
+            self.fixed.copy_(fixed)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Restore mask and F, and draw weight and bias as PyTorch does: U(±1/√fan_in) over all inputs.
+
+        Args:
+            generator: source of the trainable values; None is the global generator, as in `nn.Linear`.
+        """
+        if "mask" not in self._buffers:  # called by the constructor of the base class
+            return
+        self.reset_constants()
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5), generator=generator)
+        self.clear_fixed_entries()
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.weight[0].numel())
+            nn.init.uniform_(self.bias, -bound, bound, generator=generator)
+
+    @torch.no_grad()
+    def clear_fixed_entries(self) -> None:
+        """Set the entries of `weight` that lie under a constant to zero; the function does not change."""
+        self.weight.mul_(self.mask)
+
+    @property
+    def effective_weight(self) -> Tensor:
+        """where(mask, weight, fixed), of the shape of `weight`; differentiable in the trainable entries."""
+        return torch.where(self.mask, self.weight, self.fixed)
+
+    @property
+    def n_trainable(self) -> int:
+        """Number of trainable entries of the weight (the bias, always trainable, is not counted)."""
+        mask = self.sample_constants()[0] if self.mask.is_meta else self.mask
+        return int(mask.sum())
+
+    def extra_repr(self) -> str:
+        """The plain layer's text, n_fix, kappa and the number of trainable entries."""
+        unit = "" if self.granularity == "entry" else " channels"
+        return (
+            f"{super().extra_repr()}, n_fix={self.n_fix}{unit}, kappa={self.kappa:g}, "
+            f"trainable={self.n_trainable}/{self.weight.numel()}"
+        )
+
+    def _take_over(self, module: nn.Linear | nn.Conv2d) -> Self:
+        """Move off the meta device, keep the values of a plain layer where they are trainable."""
+        self.to_empty(device=module.weight.device)
+        self.reset_constants()
+        with torch.no_grad():
+            self.weight.copy_(module.weight)
+            self.clear_fixed_entries()
+            if self.bias is not None and module.bias is not None:
+                self.bias.copy_(module.bias)
+                self.bias.requires_grad_(module.bias.requires_grad)
+        self.weight.requires_grad_(module.weight.requires_grad)
+        return self.train(module.training)
+
+
+class WAsymLinear(MaskedLayer, nn.Linear):
+    """A linear layer with n_fix constants in each row.
+
+    Shapes: input (…, in_features), output (…, out_features), mask and fixed (out_features, in_features).
+
+    Args:
+        in_features: size of an input vector.
+        out_features: size of an output vector.
+        bias: whether a bias is added; it is always trainable.
+        n_fix: constants a row, below in_features.
+        kappa: standard deviation of the constants, at least 0; not divided by the fan-in.
+        seed: integer seed of mask and constants.
+        name: name of the layer in its network; with the seed it determines mask and constants.
+        mode: see `sample_mask`.
+        granularity: see `sample_mask`; both are the same for a linear layer.
+        allow_frozen: accept n_fix ≥ in_features, which leaves the bias alone trainable.
+        device: as in `nn.Linear`.
+        dtype: as in `nn.Linear`.
+
+    Raises:
+        ValueError: if the mask is impossible (see `sample_mask`) or kappa is negative.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        n_fix: int,
+        kappa: float,
+        seed: int,
+        name: str,
+        mode: str = "random",
+        granularity: str = "entry",
+        allow_frozen: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        nn.Linear.__init__(self, in_features, out_features, bias, device, dtype)
+        self._set_up(n_fix, kappa, seed, name, mode, granularity, allow_frozen)
+        self.reset_parameters()
+
+    @classmethod
+    def from_plain(cls, module: nn.Linear, **options: Any) -> WAsymLinear:
+        """The masked counterpart of `module` with its weights where trainable; options as in the
+        constructor."""
+        bias = module.bias is not None
+        layer = cls(
+            module.in_features, module.out_features, bias, device="meta", dtype=module.weight.dtype, **options
+        )
+        return layer._take_over(module)
+
+    def to_plain(self) -> nn.Linear:
+        """An ordinary linear layer that computes the same function (weights copied)."""
+        plain = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
+        return _plain(plain, self)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer to (…, in_features)."""
+        return F.linear(input, self.effective_weight, self.bias)
+
+
+class WAsymConv2d(MaskedLayer, nn.Conv2d):
+    """A 2-D convolution with n_fix constants in each filter.
+
+    Shapes: input (n, in_channels, h, w), mask and fixed (out_channels, in_channels / groups, kernel…).
+
+    Args:
+        in_channels: as in `nn.Conv2d`, and likewise out_channels, kernel_size, stride, padding, dilation,
+            groups, bias, padding_mode, device, dtype.
+        n_fix: constants a filter: scalar entries, or whole input channels with granularity "channel".
+        kappa: standard deviation of the constants, at least 0; not divided by the fan-in.
+        seed: integer seed of mask and constants.
+        name: name of the layer in its network; with the seed it determines mask and constants.
+        mode: see `sample_mask`.
+        granularity: "entry" or "channel", see `sample_mask`.
+        allow_frozen: accept n_fix ≥ fan-in, a layer of random constants.
+
+    Raises:
+        ValueError: if the mask is impossible (see `sample_mask`) or kappa is negative.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: str | int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
+        n_fix: int,
+        kappa: float,
+        seed: int,
+        name: str,
+        mode: str = "random",
+        granularity: str = "entry",
+        allow_frozen: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        size: Any = (in_channels, out_channels, kernel_size, stride, padding, dilation)
+        padding_kind: Any = padding_mode
+        nn.Conv2d.__init__(self, *size, groups, bias, padding_kind, device, dtype)
+        self._set_up(n_fix, kappa, seed, name, mode, granularity, allow_frozen)
+        self.reset_parameters()
+
+    @classmethod
+    def from_plain(cls, module: nn.Conv2d, **options: Any) -> WAsymConv2d:
+        """The masked counterpart of `module` with its weights where trainable; options as in the
+        constructor."""
+        layer = cls(**_conv_arguments(module), device="meta", dtype=module.weight.dtype, **options)
+        return layer._take_over(module)
+
+    def to_plain(self) -> nn.Conv2d:
+        """An ordinary convolution that computes the same function (weights copied)."""
+        return _plain(nn.Conv2d(**_conv_arguments(self), device="meta"), self)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer to (n, in_channels, h, w)."""
+        return self._conv_forward(input, self.effective_weight, self.bias)
+
+
+def check_fixed(model: nn.Module) -> int:
+    """Check that every masked layer holds the constants that its (seed, name) give, bit for bit.
+
+    Returns:
+        The number of masked layers that were checked.
+
+    Raises:
+        ValueError: naming the first layer whose mask or constants differ.
+    """
+    layers = [(path, module) for path, module in model.named_modules() if isinstance(module, MaskedLayer)]
+    for path, layer in layers:
+        mask, fixed = layer.sample_constants()
+        # F is not read where the weight is trainable; a change there still means that something was written.
+        drawn = {"mask": mask, "fixed": fixed.to(layer.fixed.dtype)}
+        for key, value in drawn.items():
+            if not torch.equal(layer.get_buffer(key).cpu(), value):
+                where = path or layer.name
+                raise ValueError(f"{where}: {key} is not what seed {layer.seed}, name {layer.name!r} give")
+    return len(layers)
+
+
+def _conv_arguments(module: nn.Conv2d) -> dict[str, Any]:
+    names = (
+        "in_channels",
+        "out_channels",
+        "kernel_size",
+        "stride",
+        "padding",
+        "dilation",
+        "groups",
+        "padding_mode",
+    )
+    return {name: getattr(module, name) for name in names} | {"bias": module.bias is not None}
+
+
+def _plain(plain: _P, layer: MaskedLayer) -> _P:
+    plain.weight = nn.Parameter(layer.effective_weight.detach().clone())
+    if layer.bias is not None:
+        plain.bias = nn.Parameter(layer.bias.detach().clone())
+    return plain.train(layer.training)
