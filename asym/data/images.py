@@ -1,0 +1,158 @@
+"""Image data sets in memory: three splits of uint8 tensors and what is needed to use them.
+
+normalise(x) = (x − mean) / std      per channel, in units of the raw uint8 values
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+FINGERPRINT_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Augment:
+    """What may be done to a training image.
+
+    Attributes:
+        pad: shifts of up to this many pixels in either direction, zeros moving in.
+        flip: mirror left and right with probability one half.
+    """
+
+    pad: int = 0
+    flip: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is done at all."""
+        return self.pad > 0 or self.flip
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images [n, c, h, w] (uint8) and their labels [n] (int64)."""
+
+    images: UInt8[Tensor, "n c h w"]
+    labels: Int[Tensor, " n"]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: Int[Tensor, " k"]) -> Split:
+        """The items at these places, copied."""
+        return Split(self.images[index], self.labels[index])
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """A data set; see `image_data`, which makes one and checks it.
+
+    Attributes:
+        name: what tables call it.
+        classes: number of classes.
+        class_names: their names, by label.
+        input_shape: (channels, height, width).
+        train, val, test: the splits.
+        mean, std: per channel, in units of the raw uint8 values.
+        fingerprint: a hash of all pixels and labels of all splits.
+        augment: what training does to images.
+    """
+
+    name: str
+    classes: int
+    class_names: tuple[str, ...]
+    input_shape: tuple[int, int, int]
+    train: Split
+    val: Split
+    test: Split
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    fingerprint: str
+    augment: Augment = Augment()
+
+    def normalise(self, images: UInt8[Tensor, "*n c h w"]) -> Float[Tensor, "*n c h w"]:
+        """float32 images with mean and std removed; keeps device and memory format."""
+        shape = (len(self.mean), 1, 1)
+        mean = torch.tensor(self.mean, dtype=torch.float32, device=images.device).view(shape)
+        std = torch.tensor(self.std, dtype=torch.float32, device=images.device).view(shape)
+        return images.float().sub_(mean).div_(std)
+
+    def to(self, device: torch.device | str) -> ImageData:
+        """The same data with its splits on a device."""
+        moved = {
+            name: Split(split.images.to(device), split.labels.to(device))
+            for name, split in (("train", self.train), ("val", self.val), ("test", self.test))
+        }
+        return replace(self, **moved)
+
+
+def image_data(
+    name: str,
+    *,
+    train: Split,
+    val: Split,
+    test: Split,
+    class_names: Sequence[str],
+    mean: Sequence[float],
+    std: Sequence[float],
+    augment: Augment = Augment(),
+) -> ImageData:
+    """Put a data set together: the way for a loader of one's own.
+
+    Args:
+        name: what tables call it.
+        train, val, test: splits with images of one shape and labels in 0 … classes − 1.
+        class_names: one name a class, by label.
+        mean, std: per channel, in units of the raw uint8 values.
+        augment: what training does to images.
+
+    Raises:
+        ValueError: an empty split, images of different shapes, labels out of range, wrong length of mean or std.
+    """
+    shape = tuple(train.images.shape[1:])
+    for split_name, split in (("train", train), ("val", val), ("test", test)):
+        if len(split) == 0:
+            raise ValueError(f"{split_name}: {name} has no images there")
+        if len(split.images) != len(split.labels):
+            raise ValueError(f"{split_name}: {len(split.images)} images but {len(split.labels)} labels")
+        if tuple(split.images.shape[1:]) != shape:
+            raise ValueError(
+                f"{split_name}: images of {tuple(split.images.shape[1:])}, those of train are {shape}"
+            )
+        low, high = int(split.labels.min()), int(split.labels.max())
+        if low < 0 or high >= len(class_names):
+            raise ValueError(
+                f"{split_name}: labels {low} … {high}, but there are {len(class_names)} class names"
+            )
+    for what, values in (("mean", mean), ("std", std)):
+        if len(values) != shape[0]:
+            raise ValueError(f"{what}: {len(values)} values for {shape[0]} channels")
+    return ImageData(
+        name=name,
+        classes=len(class_names),
+        class_names=tuple(class_names),
+        input_shape=(shape[0], shape[1], shape[2]),
+        train=train,
+        val=val,
+        test=test,
+        mean=tuple(map(float, mean)),
+        std=tuple(map(float, std)),
+        fingerprint=fingerprint(train, val, test),
+        augment=augment,
+    )
+
+
+def fingerprint(*splits: Split) -> str:
+    """12 hexadecimal digits of SHA-256 over shapes, pixels and labels, split by split."""
+    digest = hashlib.sha256()
+    for split in splits:
+        digest.update(repr(tuple(split.images.shape)).encode())
+        digest.update(split.images.contiguous().numpy().data)
+        digest.update(split.labels.to(torch.int64).numpy().astype("<i8", copy=False).data)
+    return digest.hexdigest()[:FINGERPRINT_LENGTH]

@@ -1,0 +1,102 @@
+"""Files that are either whole or absent: temporary name in the same folder, fsync, rename; SHA-256 checksums.
+
+A reader never sees half a file, and a process that is killed in the middle of a write leaves the old file as it was
+beside a temporary file whose name says which process wrote it, so that it can be told from one still being written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_TEMPORARY = re.compile(r"^\.tmp-(?P<pid>\d+)-(?P<host>[0-9a-f]{8})-[0-9a-f]{8}-")
+_A_DAY = 86_400.0
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file as a whole or not at all.
+
+    Args:
+        path: the file to write; an existing one is replaced in one step.
+        write: called with a temporary path in the same folder, must create that file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / temporary_name(path.name)
+    try:
+        write(temporary)
+        sync(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text with Unix line ends, as a whole or not at all."""
+    replace_file(path, lambda temporary: temporary.write_bytes(text.encode()))
+
+
+def sync(path: Path) -> None:
+    """Ask the operating system to put a file's bytes, or a folder's list of names, onto the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open a folder; its renames are journalled.
+        return
+    descriptor = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def temporary_name(name: str) -> str:
+    """A fresh name that says which process on which machine is writing `name`."""
+    return f".tmp-{os.getpid()}-{_host()}-{secrets.token_hex(4)}-{name}"
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether the name is one of `temporary_name`."""
+    return _TEMPORARY.match(path.name) is not None
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether the process that was writing a temporary file is gone.
+
+    Decided by the process number on the same machine; on any machine a temporary file of more than a day is abandoned.
+    """
+    found = _TEMPORARY.match(path.name)
+    if found is None:
+        return False
+    try:
+        age = time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    if age > _A_DAY:
+        return True
+    return found["host"] == _host() and not _is_alive(int(found["pid"]))
+
+
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name == "nt":  # signal 0 would end the process there; leave it to the age of the file.
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,267 @@
+"""What is measured: barriers along a path, monotonicity of a path, intervals.
+
+Barrier of a loss L at λ, with end points a (λ = 0) and b (λ = 1):
+
+    B(λ) = L(λ) − [(1 − λ) L_a + λ L_b],      mid = B(½),      max = largest B over all points (never below 0)
+
+For an accuracy the sign is turned, so that positive is worse in both. (Lim et al. 2024, section 4.1, reports the
+mid-point of the test loss; `max` is reported beside it.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from asym.seeds import numpy_generator
+
+
+class Barrier(NamedTuple):
+    """Excess over the straight line between the end points; positive is worse."""
+
+    mid: float
+    max: float
+
+
+class Interval(NamedTuple):
+    """An estimate with its confidence interval and the number of values behind it."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+class Monotonicity(NamedTuple):
+    """How a loss falls along a path from initial to final weights.
+
+    Attributes:
+        max_rise: largest L(i+1) − L(i); negative if the loss falls at every step.
+        monotone: max_rise ≤ 0.
+        local_convexity: share of second differences L(i+1) − 2 L(i) + L(i−1) that are ≥ 0.
+        below_chord: share of interior points on or below the chord from the first to the last point.
+        below_second_point_chord: the same for the line over the whole path from the first value to the value of the
+            *second* point. This is what the released code of Lim et al. computes under the name of the former.
+    """
+
+    max_rise: float
+    monotone: bool
+    local_convexity: float
+    below_chord: float
+    below_second_point_chord: float
+
+
+def excess(values: ArrayLike, lambdas: ArrayLike | None = None) -> np.ndarray:
+    """B(λ) at every point.
+
+    Args:
+        values: losses, `[..., k]`, from λ = 0 to λ = 1.
+        lambdas: `[k]`, strictly rising from 0 to 1; equally spaced if not given.
+
+    Returns:
+        `[..., k]`; zero at both ends; NaN where an end point or the point is not finite.
+
+    Raises:
+        ValueError: fewer than two points, or lambdas of another length or order.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim == 0 or values.shape[-1] < 2:
+        raise ValueError(f"values: want at least 2 points, got shape {values.shape}")
+    k = values.shape[-1]
+    points = np.linspace(0, 1, k) if lambdas is None else np.asarray(lambdas, dtype=np.float64)
+    if points.shape != (k,):
+        raise ValueError(f"lambdas: shape {points.shape} for {k} values")
+    if points[0] != 0 or points[-1] != 1 or not (np.diff(points) > 0).all():
+        raise ValueError(f"lambdas: must rise from 0 to 1, got {points.tolist()}")
+    with np.errstate(invalid="ignore"):  # inf − inf is NaN, which is the answer
+        return values - ((1 - points) * values[..., :1] + points * values[..., -1:])
+
+
+def barrier_curve(losses: ArrayLike, lambdas: ArrayLike | None = None) -> Barrier:
+    """Mid-point and largest barrier of a loss curve `[k]`.
+
+    Args:
+        losses: `[k]`, from λ = 0 to λ = 1.
+        lambdas: `[k]`, see `excess`; must hold ½.
+
+    Raises:
+        ValueError: as `excess`; or λ = ½ is not among the points.
+    """
+    losses = np.asarray(losses, dtype=np.float64)
+    if losses.ndim != 1:
+        raise ValueError(f"losses: want one curve, got shape {losses.shape}")
+    above = excess(losses, lambdas)
+    points = np.linspace(0, 1, len(losses)) if lambdas is None else np.asarray(lambdas, dtype=np.float64)
+    middle = np.flatnonzero(np.abs(points - 0.5) < 1e-9)
+    if len(middle) == 0:
+        raise ValueError(
+            f"lambdas: ½ is not among the {len(points)} points; use an odd number of equally spaced ones"
+        )
+    return Barrier(float(above[middle[0]]), float(above.max()))
+
+
+def accuracy_barrier_curve(accuracies: ArrayLike, lambdas: ArrayLike | None = None) -> Barrier:
+    """Mid-point and largest barrier of an accuracy curve `[k]`: end-point line minus value, positive is worse."""
+    return barrier_curve(-np.asarray(accuracies, dtype=np.float64), lambdas)
+
+
+def monotonicity(losses: ArrayLike) -> Monotonicity:
+    """Measures of monotone linear interpolation for losses `[k]` at equally spaced points, k ≥ 3.
+
+    A curve with a value that is not finite gives NaN for every measure and is not monotone.
+
+    Raises:
+        ValueError: fewer than three points, or more than one curve.
+    """
+    losses = np.asarray(losses, dtype=np.float64)
+    if losses.ndim != 1 or len(losses) < 3:
+        raise ValueError(f"losses: want one curve of at least 3 points, got shape {losses.shape}")
+    if not np.isfinite(losses).all():
+        return Monotonicity(math.nan, False, math.nan, math.nan, math.nan)
+    steps = np.diff(losses)
+    along = np.linspace(0, 1, len(losses))
+
+    def share_below(end: float) -> float:
+        line = losses[0] + (end - losses[0]) * along
+        return float(np.mean(losses[1:-1] <= line[1:-1]))
+
+    return Monotonicity(
+        max_rise=float(steps.max()),
+        monotone=bool(steps.max() <= 0),
+        local_convexity=float(np.mean(np.diff(losses, n=2) >= 0)),
+        below_chord=share_below(losses[-1]),
+        below_second_point_chord=share_below(losses[1]),
+    )
+
+
+def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
+    """Mean and Student's t interval: mean ± t(n − 1) · s / √n.
+
+    Args:
+        values: any shape; NaN are left out and not counted in n.
+        level: coverage, between 0 and 1.
+
+    Returns:
+        The interval is NaN for n = 1, everything is for n = 0.
+
+    Raises:
+        ValueError: level out of range.
+    """
+    _check_level(level)
+    present = _present(values)
+    n = len(present)
+    if n == 0:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    if n == 1 or not np.isfinite(present).all():
+        return Interval(float(present.sum() / n), math.nan, math.nan, n)
+    half = stats.t.ppf((1 + level) / 2, n - 1) * present.std(ddof=1) / math.sqrt(n)
+    mean = present.mean()
+    return Interval(float(mean), float(mean - half), float(mean + half), n)
+
+
+def paired_interval(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
+    """Student's t interval of the mean of a − b over pairs; pairs with a NaN are left out.
+
+    Raises:
+        ValueError: different shapes, level out of range.
+    """
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if a.shape != b.shape:
+        raise ValueError(f"a, b: pairs need equal shapes, got {a.shape} and {b.shape}")
+    with np.errstate(invalid="ignore"):
+        return mean_interval(a - b, level)
+
+
+def welch_interval(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
+    """Welch's interval of mean(a) − mean(b) for independent samples of unequal variance.
+
+        ± t(ν) · √(s_a²/n_a + s_b²/n_b),    ν = (s_a²/n_a + s_b²/n_b)² / (s_a⁴/(n_a²(n_a−1)) + s_b⁴/(n_b²(n_b−1)))
+
+    Returns:
+        n is the smaller of the two sizes; the interval is NaN if that is below 2. NaN are left out.
+
+    Raises:
+        ValueError: level out of range.
+    """
+    _check_level(level)
+    a, b = _present(a), _present(b)
+    n = min(len(a), len(b))
+    if n == 0:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return Interval(math.nan, math.nan, math.nan, n)
+    difference = float(a.mean() - b.mean())
+    if n == 1:
+        return Interval(difference, math.nan, math.nan, n)
+    va, vb = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    if va + vb == 0:
+        return Interval(difference, difference, difference, n)
+    freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
+    half = float(stats.t.ppf((1 + level) / 2, freedom) * math.sqrt(va + vb))
+    return Interval(difference, difference - half, difference + half, n)
+
+
+def bootstrap_interval(
+    values: ArrayLike | Sequence[ArrayLike],
+    statistic: Callable[..., Any],
+    *,
+    seed: int,
+    level: float = 0.95,
+    resamples: int = 2_000,
+    paired: bool = False,
+) -> Interval:
+    """Percentile bootstrap interval of any statistic.
+
+    Args:
+        values: `[n, ...]`; with `paired` several arrays `[n, ...]` whose items belong together and are drawn together,
+            such as true and predicted accuracies for a rank correlation.
+        statistic: called with each array; gives one number.
+        seed: of the draws.
+        level: coverage.
+        resamples: how many.
+        paired: whether `values` is a sequence of arrays.
+
+    Returns:
+        The statistic of the values themselves and the interval; draws for which the statistic is NaN (a constant
+        sample has no correlation) are left out; the interval is NaN for n < 2.
+
+    Raises:
+        ValueError: arrays of different length, level or resamples out of range.
+    """
+    _check_level(level)
+    if resamples < 1:
+        raise ValueError(f"resamples: must be at least 1, got {resamples}")
+    arrays = [np.asarray(array) for array in values] if paired else [np.asarray(values)]  # type: ignore[union-attr]
+    n = len(arrays[0])
+    if any(len(array) != n for array in arrays):
+        raise ValueError(f"values: paired arrays need equal lengths, got {[len(array) for array in arrays]}")
+    if n == 0:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    estimate = float(statistic(*arrays))
+    if n == 1:
+        return Interval(estimate, math.nan, math.nan, 1)
+    generator = numpy_generator(seed, "metrics", "bootstrap")
+    draws = np.empty(resamples)
+    for index in range(resamples):
+        places = generator.integers(0, n, size=n)
+        draws[index] = statistic(*(array[places] for array in arrays))
+    draws = draws[~np.isnan(draws)]
+    if len(draws) == 0:
+        return Interval(estimate, math.nan, math.nan, n)
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(estimate, float(low), float(high), n)
+
+
+def _present(values: ArrayLike) -> np.ndarray:
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    return flat[~np.isnan(flat)]
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level: must lie between 0 and 1, got {level}")
