@@ -1,7 +1,8 @@
 """Files that are either whole or absent: temporary name in the same folder, fsync, rename; SHA-256 checksums.
 
-A reader never sees half a file, and a process that is killed in the middle of a write leaves the old file as it was
-beside a temporary file whose name says which process wrote it, so that it can be told from one still being written.
+A reader never sees half a file, and a process that is killed in the middle of a write leaves the old file
+as it was beside a temporary file whose name says which process wrote it, so that it can be told from one
+still being written.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def is_temporary(path: Path) -> bool:
 def is_abandoned(path: Path) -> bool:
     """Whether the process that was writing a temporary file is gone.
 
-    Decided by the process number on the same machine; on any machine a temporary file of more than a day is abandoned.
+    Decided by the process number on the same machine; on any machine a temporary file of more than a day is
+    abandoned.
     """
     found = _TEMPORARY.match(path.name)
     if found is None:

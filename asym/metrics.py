@@ -4,8 +4,8 @@ Barrier of a loss L at λ, with end points a (λ = 0) and b (λ = 1):
 
     B(λ) = L(λ) − [(1 − λ) L_a + λ L_b],      mid = B(½),      max = largest B over all points (never below 0)
 
-For an accuracy the sign is turned, so that positive is worse in both. (Lim et al. 2024, section 4.1, reports the
-mid-point of the test loss; `max` is reported beside it.)
+For an accuracy the sign is turned, so that positive is worse in both. (Lim et al. 2024, section 4.1,
+reports the mid-point of the test loss; `max` is reported beside it.)
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class Monotonicity(NamedTuple):
         monotone: max_rise ≤ 0.
         local_convexity: share of second differences L(i+1) − 2 L(i) + L(i−1) that are ≥ 0.
         below_chord: share of interior points on or below the chord from the first to the last point.
-        below_second_point_chord: the same for the line over the whole path from the first value to the value of the
-            *second* point. This is what the released code of Lim et al. computes under the name of the former.
+        below_second_point_chord: the same for the line over the whole path from the first value to the
+            value of the *second* point. This is what the released code of Lim et al. computes under the
+            name of the former.
     """
 
     max_rise: float
@@ -106,7 +107,7 @@ def barrier_curve(losses: ArrayLike, lambdas: ArrayLike | None = None) -> Barrie
 
 
 def accuracy_barrier_curve(accuracies: ArrayLike, lambdas: ArrayLike | None = None) -> Barrier:
-    """Mid-point and largest barrier of an accuracy curve `[k]`: end-point line minus value, positive is worse."""
+    """Barriers of an accuracy curve `[k]`: end-point line minus value, so positive is worse here too."""
     return barrier_curve(-np.asarray(accuracies, dtype=np.float64), lambdas)
 
 
@@ -180,7 +181,7 @@ def paired_interval(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval
 def welch_interval(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     """Welch's interval of mean(a) − mean(b) for independent samples of unequal variance.
 
-        ± t(ν) · √(s_a²/n_a + s_b²/n_b),    ν = (s_a²/n_a + s_b²/n_b)² / (s_a⁴/(n_a²(n_a−1)) + s_b⁴/(n_b²(n_b−1)))
+        ± t(ν) · √(q_a + q_b),    ν = (q_a + q_b)² / (q_a²/(n_a − 1) + q_b²/(n_b − 1)),    q = s²/n
 
     Returns:
         n is the smaller of the two sizes; the interval is NaN if that is below 2. NaN are left out.
@@ -218,8 +219,8 @@ def bootstrap_interval(
     """Percentile bootstrap interval of any statistic.
 
     Args:
-        values: `[n, ...]`; with `paired` several arrays `[n, ...]` whose items belong together and are drawn together,
-            such as true and predicted accuracies for a rank correlation.
+        values: `[n, ...]`; with `paired` several arrays `[n, ...]` whose items belong together and are
+            drawn together, such as true and predicted accuracies for a rank correlation.
         statistic: called with each array; gives one number.
         seed: of the draws.
         level: coverage.
@@ -227,8 +228,8 @@ def bootstrap_interval(
         paired: whether `values` is a sequence of arrays.
 
     Returns:
-        The statistic of the values themselves and the interval; draws for which the statistic is NaN (a constant
-        sample has no correlation) are left out; the interval is NaN for n < 2.
+        The statistic of the values themselves and the interval; draws for which the statistic is NaN (a
+        constant sample has no correlation) are left out; the interval is NaN for n < 2.
 
     Raises:
         ValueError: arrays of different length, level or resamples out of range.

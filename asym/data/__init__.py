@@ -1,7 +1,7 @@
 """Data sets as tensors in memory.
 
-`load(name)` gives an `ImageData`; `check_dataset_name(name)` says without torch whether it would know the name;
-`draw_augmentation` and `apply_augmentation` are the training-time transforms.
+`load(name)` gives an `ImageData`; `check_dataset_name(name)` says without torch whether it would know the
+name; `draw_augmentation` and `apply_augmentation` are the training-time transforms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a data set's name can be meant at all: answered without torch, so that a command can reject it at once."""
+"""Whether a data set's name can be meant: answered without torch, so that a command says so at once."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Images in files: `train|val|test/<class>/*.png|jpg` in a folder, .tar, .tar.gz or .zip, decoded once into tensors.
+"""Image files as tensors: `train|val|test/<class>/*.png|jpg` in a folder, .tar, .tar.gz or .zip.
 
-Classes are the folder names in alphabetical order, images are ordered by class and file name, so the same files give
-the same tensors (and the same fingerprint) from a folder and from any archive. An archive is read, never unpacked.
-Three channels if any image has colour, else one; an alpha channel is dropped. Decoding runs in threads, and what it
-gave is kept in `cache_dir` under a key made of the files' names, sizes and times of change.
+Classes are the folder names in alphabetical order, images are ordered by class and file name, so the same
+files give the same tensors (and the same fingerprint) from a folder and from any archive. An archive is
+read, never unpacked. Three channels if any image has colour, else one; an alpha channel is dropped. Larger
+images are decoded in threads. What decoding gave is kept in `cache_dir` under a key made of the files'
+names, sizes and times of change.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg")
 SMALLEST_AUGMENTED = 16
 _CACHE_VERSION = 1
 _CHUNK = 128
+_THREADED_BYTES = 4096  # below, a JPEG decodes in microseconds and threads cost more than they save
 _PNG = b"\x89PNG"
 _DAMAGED = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
@@ -58,12 +60,13 @@ def load_imagefolder(
         cache_dir: where decoded images are kept; None keeps nothing.
         image_size: shorter side resized to this many pixels, then the central square; None wants equal sizes.
 
-    Normalised with ImageNet's mean and standard deviation for three channels, with those of the training split for
-    one; augmented by shifts of 4 pixels and mirroring for three channels of at least 16 pixels.
+    Normalised with ImageNet's mean and standard deviation for three channels, with those of the training
+    split for one; augmented by shifts of 4 pixels and mirroring for three channels of at least 16 pixels.
 
     Raises:
         FileNotFoundError: no images for train or test.
-        ValueError: damaged archive or image, images of different sizes, a class of val or test unknown in train.
+        ValueError: damaged archive or image, images of different sizes, a class of val or test unknown in
+            train.
     """
     if image_size is not None and image_size < 1:
         raise ValueError(f"image_size: must be at least 1, got {image_size}")
@@ -123,8 +126,8 @@ def _decode_all(path: Path, image_size: int | None) -> tuple[dict[str, Split], l
     for member in order:
         if tuple(images[member].shape) != shape:
             raise ValueError(
-                f"dataset: {path}: {member} is {_size(images[member])} pixels, {order[0]} is {_size(images[order[0]])}; "
-                "give an image size to resize them"
+                f"dataset: {path}: {member} is {_size(images[member])} pixels, {order[0]} is "
+                f"{_size(images[order[0]])}; give an image size to resize them"
             )
     splits = {}
     for split in SPLITS:
@@ -195,12 +198,14 @@ def _decode(
         return [(member, _decode_one(path, member, blob, image_size)) for member, blob in chunk]
 
     workers = min(8, os.cpu_count() or 1)
-    chunks = iter(lambda: list(itertools.islice(source, _CHUNK)), [])
     source = iter(blobs)
+    chunks = iter(lambda: list(itertools.islice(source, _CHUNK)), [])
     with ThreadPoolExecutor(workers) as pool:
         # A few rounds at a time, so that a large archive is not held in memory twice.
         while group := list(itertools.islice(chunks, 4 * workers)):
-            for decoded in pool.map(decode_chunk, group):
+            encoded = [len(blob) for chunk in group for _, blob in chunk]
+            threads = sum(encoded) >= _THREADED_BYTES * len(encoded)
+            for decoded in pool.map(decode_chunk, group) if threads else map(decode_chunk, group):
                 yield from decoded
 
 

@@ -113,7 +113,8 @@ def image_data(
         augment: what training does to images.
 
     Raises:
-        ValueError: an empty split, images of different shapes, labels out of range, wrong length of mean or std.
+        ValueError: an empty split, images of different shapes, labels out of range, wrong length of mean or
+        std.
     """
     shape = tuple(train.images.shape[1:])
     for split_name, split in (("train", train), ("val", val), ("test", test)):

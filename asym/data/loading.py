@@ -27,12 +27,14 @@ def load(
     """A data set as tensors in memory.
 
     Args:
-        dataset: `digits`, `fashion_mnist`, `mnist`, `cifar10`, `cifar100`, `imagefolder:PATH` (a folder, .tar, .tar.gz
-            or .zip of train|val|test/<class>/*.png|jpg; val/ may be absent), or `package.module:loader`, a function
-            without required arguments (it is given data_dir if it takes it) that returns an `ImageData`.
+        dataset: `digits`, `fashion_mnist`, `mnist`, `cifar10`, `cifar100`, `imagefolder:PATH` (a folder,
+            .tar, .tar.gz or .zip of train|val|test/<class>/*.png|jpg; val/ may be absent), or
+            `package.module:loader`, a function without required arguments (it is given data_dir if it takes
+            it) that returns an `ImageData`.
         data_dir: where the files of a built-in set are; `data` if not given.
         download: fetch a missing built-in set into data_dir.
-        dataset_name: what tables call it; default: the data set's name, a folder's name without archive suffix.
+        dataset_name: what tables call it; default: the data set's name, a folder's name without archive
+            suffix.
         train_size: keep a stratified subset of this many training images.
         cache_dir: `imagefolder:` keeps decoded images there and finds them next time.
         image_size: `imagefolder:` resizes images to this many pixels a side.
@@ -73,7 +75,7 @@ def load(
 
 
 def with_train_size(data: ImageData, train_size: int) -> ImageData:
-    """The data with a stratified subset of its training images; validation and test stay, the fingerprint changes.
+    """The data with a stratified subset of its training images, and a new fingerprint; val and test stay.
 
     Raises:
         ValueError: train_size is not between 1 and the number of training images.

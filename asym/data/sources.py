@@ -1,4 +1,4 @@
-"""Where the built-in data sets come from: scikit-learn, IDX files, torchvision's files. Nothing is fetched unasked."""
+"""The built-in data sets: from scikit-learn, IDX files, torchvision's files. Nothing is fetched unasked."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ GREY = {
 
 
 def load_digits() -> ImageData:
-    """scikit-learn's 1,797 handwritten digits of 8×8 pixels, values 0 … 16; 1,097 / 200 / 500 items, stratified.
+    """scikit-learn's 1,797 handwritten digits: 8×8 pixels of 0 … 16; 1,097 / 200 / 500 items, stratified.
 
     Mean and standard deviation are those of the training split, over all its pixels.
     """
@@ -131,8 +131,8 @@ def load_cifar(name: str, data_dir: Path | None, download: bool) -> ImageData:
 def find_idx(name: str, data_dir: Path | None) -> Path | None:
     """The folder with a data set's IDX files, plain or gzipped; None if there is none.
 
-    Looked for in data_dir (default `data`) under torchvision's folder, a folder of the set's name, and data_dir
-    itself; Fashion-MNIST also where Debian's package `dataset-fashion-mnist` puts it.
+    Looked for in data_dir (default `data`) under torchvision's folder, a folder of the set's name, and
+    data_dir itself; Fashion-MNIST also where Debian's package `dataset-fashion-mnist` puts it.
     """
     root = data_dir or DEFAULT_DATA_DIR
     places = [root / folder for folder in GREY[name].folders if data_dir is not None or folder != "."]
@@ -200,7 +200,9 @@ def _torchvision(kind: str, root: Path, *, train: bool, download: bool) -> Any:
 
 def _advice(name: str, data_dir: Path | None, what: str) -> str:
     place = data_dir or DEFAULT_DATA_DIR
-    text = f"dataset: {name} is not in {place} (want {what}); pass --data-dir FOLDER, or --download to fetch it there"
+    text = (
+        f"dataset: {name} is not in {place} (want {what}); pass --data-dir FOLDER, or --download to fetch it"
+    )
     if name == "fashion_mnist":
         text += ", or install Debian's package dataset-fashion-mnist"
     return text

@@ -1,11 +1,13 @@
 """Which item goes where: seeded, the same in every process, and independent of PyTorch's generators.
 
-Published: the official training set is split 90/10 into training and validation with split seed 42. The seed is kept;
-the permutation is this project's own (`asym.seeds`), so the items differ from those of the released code.
+Published: the official training set is split 90/10 into training and validation with split seed 42. The
+seed is kept; the permutation is this project's own (`asym.seeds`), so the items differ from those of the
+released code.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,7 +22,7 @@ VALIDATION_SHARE = 0.1
 
 
 def validation_split(n: int) -> tuple[Int[Tensor, " t"], Int[Tensor, " v"]]:
-    """Places of training and validation items among n: 90 % and 10 %, not stratified, each in ascending order."""
+    """Places of training and validation items among n: 90 % and 10 %, not stratified, in ascending order."""
     order = numpy_generator(OFFICIAL_SEED, "data", "validation split", n).permutation(n)
     held_out = max(1, round(VALIDATION_SHARE * n))
     return _ascending(order[held_out:]), _ascending(order[:held_out])
@@ -35,8 +37,9 @@ def stratified_split(labels: Int[Tensor, " n"], sizes: Sequence[int], seed: int)
         seed: of the draw.
 
     Returns:
-        The places of each part's items in ascending order. The parts are cut, one after the other, from one order of
-        the items in which the classes are evenly spread; so the first k items of a part do not depend on its size.
+        The places of each part's items in ascending order. The parts are cut, one after the other, from one
+        order of the items in which the classes are evenly spread; so the first k items of a part do not
+        depend on its size.
 
     Raises:
         ValueError: the sizes exceed the number of items, or one is negative.
@@ -46,7 +49,7 @@ def stratified_split(labels: Int[Tensor, " n"], sizes: Sequence[int], seed: int)
         raise ValueError(f"sizes: {tuple(sizes)} out of {n} items")
     order = _spread(labels.numpy(), seed)
     stops = np.cumsum([0, *sizes])
-    return [_ascending(order[start:stop]) for start, stop in zip(stops[:-1], stops[1:])]
+    return [_ascending(order[start:stop]) for start, stop in itertools.pairwise(stops)]
 
 
 def stratified_subset(labels: Int[Tensor, " n"], size: int, seed: int = 0) -> Int[Tensor, " k"]:
@@ -55,7 +58,7 @@ def stratified_subset(labels: Int[Tensor, " n"], size: int, seed: int = 0) -> In
 
 
 def _spread(labels: np.ndarray, seed: int) -> np.ndarray:
-    # The item of rank r among the m of its class goes to (r + u) / m on a line from 0 to 1, u one draw per class.
+    # The item of rank r among the m of its class goes to (r + u) / m in [0, 1], u one draw per class.
     position = np.empty(len(labels))
     for label in np.unique(labels):
         generator = numpy_generator(seed, "data", "stratified order", int(label))

@@ -20,4 +20,5 @@ class CorruptRun(ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}; to train this run again delete the folder {self.path.parent} or pass --retrain"
+        remedy = f"delete the folder {self.path.parent} or pass --retrain to train this run again"
+        return f"{self.path}: {self.reason}; {remedy}"

@@ -1,7 +1,7 @@
 """The three formats of a run's files: sealed JSON, safetensors, parquet. Nothing is pickled.
 
-Sealed JSON is `{"body": ..., "sha256": ...}` with the checksum of the body, so that the file that holds the checksums
-of all others has one itself.
+Sealed JSON is `{"body": ..., "sha256": ...}` with the checksum of the body, so that the file that holds the
+checksums of all others has one itself.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Named tensors of a safetensors file, memory-mapped: pages are read when touched, writes do not reach the file."""
+    """Named tensors of a safetensors file, memory-mapped: read when touched; writes do not reach the file."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

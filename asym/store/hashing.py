@@ -2,11 +2,12 @@
 
     hash = first 12 hexadecimal digits of SHA-256(canonical JSON of config without what equals its default)
 
-Leaving defaults out means that a field added later, with a default that does what was done before, keeps every old
-name; this is how a store outlives the code that filled it.
+Leaving defaults out means that a field added later, with a default that does what was done before, keeps
+every old name; this is how a store outlives the code that filled it.
 
-Canonical: keys sorted, no spaces, tuples are lists, NumPy scalars are Python's, and a float with an integral value is
-the integer (a flag `--lr 1` and a default of `1.0` are the same run). NaN and infinity are refused.
+Canonical: keys sorted, no spaces, tuples are lists, NumPy scalars are Python's, and a float with an
+integral value is the integer (a flag `--lr 1` and a default of `1.0` are the same run). NaN and infinity
+are refused.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def config_hash(config: Mapping[str, Any], defaults: Mapping[str, Any] | None = 
         defaults: what a missing entry means, nested like config; entries equal to it do not count.
 
     Raises:
-        ValueError: an entry that has no canonical form (NaN, a path, an array, a key that is no string); says which.
+        ValueError: an entry that has no canonical form (NaN, a path, an array, a key that is no string);
+        says which.
     """
     return _digest(without_defaults(canonical(config), canonical(defaults or {})))
 
@@ -45,12 +47,7 @@ def _digest(canonical_config: Any) -> str:
 
 def canonical(value: Any, where: str = "config") -> Any:
     """Plain JSON values with one spelling each; see the module's text."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, enum.Enum):
-        value = value.value
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()
+    value = _unpack(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -73,8 +70,22 @@ def canonical(value: Any, where: str = "config") -> Any:
             f"{where}: {value} is a path; a run is determined by contents (a fingerprint), not by places"
         )
     raise ValueError(
-        f"{where}: {type(value).__name__} has no canonical form; use None, booleans, numbers, strings, lists, mappings"
+        f"{where}: {type(value).__name__} has no canonical form; use None, booleans, numbers, texts, lists, "
+        "mappings"
     )
+
+
+def _unpack(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.value
+    return value.item() if _is_numpy_scalar(value) else value
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    # NumPy itself is not imported: a command that only lists runs does without.
+    return type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
 
 
 def without_defaults(config: Any, defaults: Any) -> Any:

@@ -7,9 +7,9 @@
                        table-<name>.parquet      │ the result; finished.json holds the checksums of all
                        finished.json             ┘ and is written last: it is what makes a run finished
 
-Every file is written to a temporary name and renamed (`asym.files`), so a process may be killed at any moment and the
-folder holds the last state that was complete. Several processes may work on one store if each holds `Run.lock()`
-while it trains.
+Every file is written to a temporary name and renamed (`asym.files`), so a process may be killed at any
+moment and the folder holds the last state that was complete. Several processes may work on one store if
+each holds `Run.lock()` while it trains.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class Store:
         return Run(path, config, defaults)
 
     def folders(self) -> list[Path]:
-        """The folders of all runs, sorted by kind and hash."""
+        """The folders of all runs, sorted by kind and hash; a folder without any of a run's files is none."""
         return sorted(
             path
             for kind in _subfolders(self.root)
             for path in _subfolders(kind)
-            if re.fullmatch("[0-9a-f]{12}", path.name)
+            if any((path / name).exists() for name in (CONFIG, CHECKPOINT, FINISHED))
         )
 
 
@@ -146,7 +146,8 @@ class Run:
         """Replace the checkpoint by this one; if the process dies meanwhile the old one stays.
 
         Args:
-            tensors: named tensors of any shape, type and device; they come back on the CPU with the same bits.
+            tensors: named tensors of any shape, type and device; they come back on the CPU with the same
+                bits.
             state: plain JSON values.
 
         Raises:

@@ -2,8 +2,10 @@
 
     new table = old rows, those of a key in `rows` updated in place, then the rows with new keys
 
-Columns: those of the file in their order, then new ones. Cells that are not touched keep their text to the byte.
-Numbers are written in full (`repr` of the float64 value), NaN as `nan`, a missing cell as nothing.
+Columns: those of the file in their order, then new ones. Cells that are not touched keep their text to the
+byte. Numbers are written in full (`repr` of the float64 value), NaN as `nan`, a missing cell as nothing.
+Integers stay integers: pandas turns a column of them to floats as soon as one is missing, so in a key
+column, and in a column whose cells in the file are all integers, 3.0 is written as 3.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _FLOAT = re.compile(r"-?([0-9]+\.[0-9]*|[0-9]+(\.[0-9]+)?e[+-]?[0-9]{1,3}|inf)")
 
 
 def update_table(path: str | Path, rows: pandas.DataFrame, key: Sequence[str]) -> pandas.DataFrame:
-    """Add rows to a CSV file or replace those of the same key; safe with several processes; returns the whole table.
+    """Add rows to a CSV file or replace those of the same key, safe with several processes; the whole table.
 
     Args:
         path: the file; made if missing, with its folder.
@@ -40,7 +42,8 @@ def update_table(path: str | Path, rows: pandas.DataFrame, key: Sequence[str]) -
     In a row that is replaced, a column that `rows` lacks keeps its cell.
 
     Raises:
-        ValueError: a key column is missing, a key occurs twice in `rows`, a cell has another type, or the file is no
+        ValueError: a key column is missing, a key occurs twice in `rows`, a cell has another type, or the
+        file is no
             table (it is left as it is).
     """
     from filelock import FileLock
@@ -66,6 +69,7 @@ def update_table(path: str | Path, rows: pandas.DataFrame, key: Sequence[str]) -
         columns = columns + [name for name in new_columns if name not in columns]
         table = [row + [""] * (len(columns) - len(row)) for row in table]
         places = [columns.index(name) for name in new_columns]
+        whole = [name in key or _holds_integers(table, place) for name, place in zip(new_columns, places)]
         old_positions = [columns.index(name) for name in key]
         index = {_key(row, old_positions): row for row in table}
         for entry, row in zip(new_keys, cells):
@@ -73,8 +77,8 @@ def update_table(path: str | Path, rows: pandas.DataFrame, key: Sequence[str]) -
             if target is None:
                 target = [""] * len(columns)
                 table.append(target)
-            for place, cell in zip(places, row):
-                target[place] = cell
+            for place, cell, integer in zip(places, row, whole):
+                target[place] = _as_integer(cell) if integer else cell
         if len(cells) or not path.exists():
             write_text(path, _format(columns, table))
     return _typed(columns, table)
@@ -83,8 +87,8 @@ def update_table(path: str | Path, rows: pandas.DataFrame, key: Sequence[str]) -
 def read_table(path: str | Path) -> pandas.DataFrame:
     """A CSV table with the types it was written with, as far as its text shows them.
 
-    A column of whole numbers is int64 (Int64 if cells are missing), of true and false bool (boolean), of numbers
-    float64, else text; `TEXT_COLUMNS` are always text.
+    A column of whole numbers is int64 (Int64 if cells are missing), of true and false bool (boolean), of
+    numbers float64, else text; `TEXT_COLUMNS` are always text.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -101,7 +105,7 @@ def _to_text(rows: pandas.DataFrame) -> list[list[str]]:
     for place, name in enumerate(rows.columns):
         series = rows.iloc[:, place]
         values = list(series)
-        # In a column of text a NaN is how pandas spells a missing cell; in a column of numbers it is a measurement.
+        # In a column of text a NaN is how pandas spells a missing cell; among numbers it is a measurement.
         text = any(isinstance(value, str) for value in values) or isinstance(series.dtype, pandas.StringDtype)
         columns.append([_cell(value, str(name), text) for value in values])
     return [list(row) for row in zip(*columns)]
@@ -125,12 +129,16 @@ def _cell(value: Any, column: str, text: bool) -> str:
 
 
 def _key(row: list[str], positions: list[int]) -> tuple[str, ...]:
-    return tuple(_key_text(row[place]) for place in positions)
+    return tuple(_as_integer(row[place]) for place in positions)
 
 
-def _key_text(text: str) -> str:
-    # A column of integers turns to floats when another row of it is missing: 3 and 3.0 are one key.
+def _as_integer(text: str) -> str:
     return text[:-2] if re.fullmatch(r"-?[0-9]+\.0", text) else text
+
+
+def _holds_integers(table: list[list[str]], place: int) -> bool:
+    present = [row[place] for row in table if row[place]]
+    return bool(present) and all(_INTEGER.fullmatch(cell) for cell in present)
 
 
 def _read_text(path: Path) -> tuple[list[str], list[list[str]]]:
