@@ -21,7 +21,9 @@ def make_norm(kind: str, channels: int, *, spatial: bool) -> nn.Module:
 
 
 def make_activation(kind: str) -> nn.Module:
-    """A new activation module; ReLU works in place, which saves a pass over memory."""
-    if kind == "relu":
-        return nn.ReLU(inplace=True)
-    return {"gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU}[kind]()
+    """A new activation module.
+
+    Never in place: that was measured to save under 2 % of a ResNet-20's step, and it would overwrite what a
+    hook on the norm before it has seen.
+    """
+    return {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU}[kind]()

@@ -19,9 +19,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from asym.nn.init import initialise
+from asym.nn.sites import run_once
 from asym.nn.variants import LayerPlan, LayerRule, Variant, apply_variant, count_trainable, plan_layers
 from asym.seeds import derived_seed
 
@@ -120,7 +121,8 @@ def build(
     (and w-scale) PyTorch's default.
 
     Args:
-        arch: a registered name, `timm/<name>` or `package.module:factory`.
+        arch: a registered name, `timm/<name>` or `package.module:factory`. The last two keep their own
+            initialisation, drawn from `seed`, in all variants, so that w-scale equals standard there.
         input_shape: (channels, height, width).
         classes: number of outputs.
         width: factor on all hidden widths.
@@ -136,14 +138,18 @@ def build(
     variant = variant or Variant()
     entry = get_arch(arch)
     options = _options(entry, input_shape, classes, width, depth, norm, activation)
-    own_init = not entry.scheme
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(derived_seed(seed, "build", arch))
-        model = entry.make(**options)
-    rules = entry.rules(width, options["depth"])
-    if not own_init:
+    model = _make(entry, options, seed)
+    if entry.scheme:
         initialise(model, seed, "default" if variant.plans or variant.name == "w-scale" else entry.scheme)
-    example = torch.zeros(2, *input_shape) if variant.gated else None
+    example = torch.zeros(2, *input_shape) if variant.gated or not entry.scheme else None
+    if example is not None and not entry.scheme:
+        output = run_once(model, example)
+        if not isinstance(output, Tensor) or output.shape != (2, classes):
+            found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise ValueError(
+                f"arch: {arch!r} gives {found} for 2 images and {classes} classes, not (2, {classes})"
+            )
+    rules = entry.rules(width, options["depth"])
     return apply_variant(model, variant, rules=rules, figlu_scale=entry.figlu_scale, example_input=example)
 
 
@@ -165,8 +171,7 @@ def plan(
     """
     entry = get_arch(arch)
     options = _options(entry, input_shape, classes, width, depth, norm, activation)
-    with torch.device("meta"):
-        model = entry.make(**options)
+    model = _make_light(entry, options)
     return plan_layers(model, variant, entry.rules(width, options["depth"]))
 
 
@@ -179,11 +184,10 @@ def count(arch: str, *, variant: Variant | None = None, **options: Any) -> tuple
     variant = variant or Variant()
     entry = get_arch(arch)
     filled = _options(entry, **{"width": 1.0, "depth": None, "norm": None, "activation": None} | options)
-    with torch.device("meta"):
-        model = entry.make(**filled)
-        total = sum(p.numel() for p in model.parameters())
-        if variant.name == "bias":
-            apply_variant(model, variant)
+    model = _make_light(entry, filled)
+    total = sum(p.numel() for p in model.parameters())
+    if variant.name == "bias":
+        apply_variant(model, variant)
     fixed = 0
     if variant.masked:
         plans = plan_layers(model, variant, entry.rules(filled["width"], filled["depth"]))
@@ -191,6 +195,22 @@ def count(arch: str, *, variant: Variant | None = None, **options: Any) -> tuple
             model.get_submodule(p.name).get_parameter("weight").numel() - p.trainable for p in plans.values()
         )
     return count_trainable(model) - fixed, total
+
+
+def _make(entry: Arch, options: dict[str, Any], seed: int = 0) -> nn.Module:
+    """The plain network; what it draws from the global generator comes from `seed`, and leaves no trace
+    there."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derived_seed(seed, "build", entry.name))
+        return entry.make(**options)
+
+
+def _make_light(entry: Arch, options: dict[str, Any]) -> nn.Module:
+    """The plain network without memory for its weights, where its code is known to allow that."""
+    if not entry.scheme:
+        return _make(entry, options)
+    with torch.device("meta"):
+        return entry.make(**options)
 
 
 def _options(
@@ -260,7 +280,8 @@ def _timm_arch(name: str) -> Arch:
 
     def make(input_shape: Shape, classes: int) -> nn.Module:
         config = timm.get_pretrained_cfg(model)
-        size = {"img_size": input_shape[1:]} if config is not None and config.fixed_input_size else {}
+        fixed = config is not None and config.fixed_input_size
+        size: dict[str, Any] = {"img_size": input_shape[1:]} if fixed else {}
         return timm.create_model(
             model, pretrained=False, num_classes=classes, in_chans=input_shape[0], **size
         )

@@ -1,5 +1,6 @@
 """Layers that remove parameter symmetries, and the variants that put them into a network."""
 
+from asym.nn.convert import asymmetrize, to_plain
 from asym.nn.figlu import FiGLU
 from asym.nn.init import initial_values, initialise
 from asym.nn.masks import fewest_n_fix, most_n_fix, sample_fixed, sample_mask
@@ -15,6 +16,7 @@ __all__ = [
     "WAsymConv2d",
     "WAsymLinear",
     "apply_variant",
+    "asymmetrize",
     "check_fixed",
     "count_trainable",
     "fewest_n_fix",
@@ -24,4 +26,5 @@ __all__ = [
     "plan_layers",
     "sample_fixed",
     "sample_mask",
+    "to_plain",
 ]

@@ -75,6 +75,8 @@ THUMB = LayerRule("*", n_fix=None, kappa=1.0)
 
 _READS_WEIGHTS_OF_CHILDREN = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 _LINEAR_OR_CONV = (nn.Linear, nn.Conv2d)
+_SAME_FUNCTION = ("timm.layers.linear.Linear",)
+"""Subclasses whose own forward computes what the plain one does."""
 
 
 def plan_rules(
@@ -168,7 +170,8 @@ def _check_maskable(model: nn.Module, name: str, module: nn.Linear | nn.Conv2d) 
     """Refuse layers whose masked counterpart would be bypassed or would compute something else."""
     remedy = f"leave it plain with LayerRule({name!r}, n_fix=0, kappa=0)"
     base = nn.Linear if isinstance(module, nn.Linear) else nn.Conv2d
-    if type(module).forward is not base.forward:
+    kind = type(module)
+    if kind.forward is not base.forward and f"{kind.__module__}.{kind.__name__}" not in _SAME_FUNCTION:
         raise ValueError(f"model: {name!r} is a {type(module).__name__} with a forward of its own; {remedy}")
     parent = model.get_submodule(name.rpartition(".")[0])
     if parent is not module and isinstance(parent, _READS_WEIGHTS_OF_CHILDREN):

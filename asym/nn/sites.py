@@ -7,12 +7,14 @@ module tells by itself: after a convolution the features of (n, c, h, w) lie on 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd as ConvBase
+from torch.utils.hooks import RemovableHandle
 
 ACTIVATIONS = (
     nn.ReLU,
@@ -97,15 +99,7 @@ def activation_sites(model: nn.Module, example_input: Tensor | tuple[Any, ...]) 
     for module in model.modules():
         if isinstance(module, nn.Linear | ConvBase):
             handles.append(module.register_forward_hook(note_layer))
-    modes = {module: module.training for module in model.modules()}
-    try:
-        with torch.no_grad():
-            model.eval()(*(example_input if isinstance(example_input, tuple) else (example_input,)))
-    finally:
-        for handle in handles:
-            handle.remove()
-        for module, training in modes.items():
-            module.training = training
+    run_once(model, example_input, handles)
     idle = sorted(set(names.values()) - set(found))
     if idle:
         raise ValueError(
@@ -120,3 +114,38 @@ def _channel_dim(last: nn.Module | None, n_dims: int) -> int:
         return -1
     # Three axes after a 2-D convolution are tokens: n × positions × features.
     return 1 if n_dims > 3 or isinstance(last, nn.Conv1d) else -1
+
+
+def called_modules(model: nn.Module, example_input: Tensor | tuple[Any, ...]) -> set[str]:
+    """Qualified names of all modules whose forward runs for this input."""
+    called: set[str] = set()
+
+    def noting(name: str) -> Callable[..., None]:
+        return lambda module, args: called.add(name)
+
+    handles = [module.register_forward_pre_hook(noting(name)) for name, module in model.named_modules()]
+    run_once(model, example_input, handles)
+    return called
+
+
+def run_once(
+    model: nn.Module, example_input: Tensor | tuple[Any, ...], handles: Sequence[RemovableHandle] = ()
+) -> Any:
+    """The output of one forward pass in evaluation mode without gradients; removes the hooks, restores the
+    modes.
+
+    Raises:
+        ValueError: if the model cannot process the input.
+    """
+    modes = {module: module.training for module in model.modules()}
+    inputs = example_input if isinstance(example_input, tuple) else (example_input,)
+    try:
+        with torch.no_grad():
+            return model.eval()(*inputs)
+    except (RuntimeError, TypeError, IndexError, AssertionError) as error:
+        raise ValueError(f"example_input: {type(model).__name__} cannot process it ({error})") from error
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, training in modes.items():
+            module.training = training

@@ -32,7 +32,7 @@ from asym.nn.figlu import GATES, FiGLU
 from asym.nn.init import NORM_LAYERS
 from asym.nn.masks import sample_fixed, sample_mask
 from asym.nn.rules import LayerPlan, LayerRule, plan_rules
-from asym.nn.sites import activation_sites
+from asym.nn.sites import activation_sites, called_modules
 from asym.nn.w_asym import MaskedLayer, WAsymConv2d, WAsymLinear
 from asym.seeds import numpy_generator
 
@@ -157,7 +157,8 @@ def apply_variant(
         variant: see `Variant`; "standard" and "w-scale" change nothing here.
         rules: n_fix and κ by layer name.
         figlu_scale: standard deviation of F if the variant does not say.
-        example_input: an input from which the variant "sigma" reads widths; it needs one.
+        example_input: an input from which the variant "sigma" reads widths; it needs one. For the masked
+            variants it is optional, and used to check that every layer is called.
 
     Raises:
         ValueError: if a layer cannot be masked, a site cannot be gated, `sigma` has no example_input, or
@@ -166,6 +167,11 @@ def apply_variant(
     if variant.plans:
         plans = plan_layers(model, variant, rules)
         _check_not_shared(model, plans)
+        if example_input is not None and (idle := plans.keys() - called_modules(model, example_input)):
+            raise ValueError(
+                f"model: {min(idle)!r} is not called for this example_input, or is read past its forward; "
+                f"leave it plain with LayerRule({min(idle)!r}, n_fix=0, kappa=0)"
+            )
         if not variant.masked:
             for name, plan in plans.items():
                 _start_at_constants(model.get_submodule(name), plan, variant.mask_seed)
@@ -175,9 +181,7 @@ def apply_variant(
         )
     if variant.gated:
         if example_input is None:
-            raise ValueError(
-                "example_input: None; the variant 'sigma' reads the widths of its activations off an input"
-            )
+            raise ValueError("example_input: None; 'sigma' reads the widths of its activations off an input")
         scale = figlu_scale if variant.figlu_scale is None else variant.figlu_scale
         return _gate(model, variant, scale, example_input)
     if variant.name == "bias":

@@ -28,8 +28,8 @@ _P = TypeVar("_P", nn.Linear, nn.Conv2d)
 class MaskedLayer(nn.Module):
     """What the masked layers share: constants by (seed, name), initialisation, the effective weight."""
 
-    weight: nn.Parameter
-    bias: nn.Parameter | None
+    weight: Tensor
+    bias: Tensor | None
     mask: Tensor
     fixed: Tensor
 
@@ -225,9 +225,10 @@ class WAsymConv2d(MaskedLayer, nn.Conv2d):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        size: Any = (in_channels, out_channels, kernel_size, stride, padding, dilation)
-        padding_kind: Any = padding_mode
-        nn.Conv2d.__init__(self, *size, groups, bias, padding_kind, device, dtype)
+        plain: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        plain |= {"bias": bias, "padding_mode": padding_mode, "device": device, "dtype": dtype}
+        size: Any = kernel_size
+        nn.Conv2d.__init__(self, in_channels, out_channels, size, **plain)
         self._set_up(n_fix, kappa, seed, name, mode, granularity, allow_frozen)
         self.reset_parameters()
 
