@@ -14,7 +14,7 @@ optimiser without noise leaves them, so that norms and distances of parameters c
 from __future__ import annotations
 
 import math
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -106,7 +106,7 @@ class MaskedLayer(nn.Module):
             f"trainable={self.n_trainable}/{self.weight.numel()}"
         )
 
-    def _take_over(self, module: nn.Linear | nn.Conv2d) -> Self:
+    def _take_over(self, module: nn.Linear | nn.Conv2d) -> None:
         """Move off the meta device, keep the values of a plain layer where they are trainable."""
         self.to_empty(device=module.weight.device)
         self.reset_constants()
@@ -117,7 +117,7 @@ class MaskedLayer(nn.Module):
                 self.bias.copy_(module.bias)
                 self.bias.requires_grad_(module.bias.requires_grad)
         self.weight.requires_grad_(module.weight.requires_grad)
-        return self.train(module.training)
+        self.train(module.training)
 
 
 class WAsymLinear(MaskedLayer, nn.Linear):
@@ -171,7 +171,8 @@ class WAsymLinear(MaskedLayer, nn.Linear):
         layer = cls(
             module.in_features, module.out_features, bias, device="meta", dtype=module.weight.dtype, **options
         )
-        return layer._take_over(module)
+        layer._take_over(module)
+        return layer
 
     def to_plain(self) -> nn.Linear:
         """An ordinary linear layer that computes the same function (weights copied)."""
@@ -237,7 +238,8 @@ class WAsymConv2d(MaskedLayer, nn.Conv2d):
         """The masked counterpart of `module` with its weights where trainable; options as in the
         constructor."""
         layer = cls(**_conv_arguments(module), device="meta", dtype=module.weight.dtype, **options)
-        return layer._take_over(module)
+        layer._take_over(module)
+        return layer
 
     def to_plain(self) -> nn.Conv2d:
         """An ordinary convolution that computes the same function (weights copied)."""
