@@ -1,0 +1,295 @@
+"""The permutation symmetries of a network, derived from the network itself.
+
+A `PermutationSpec` says which axes of which parameters and buffers move together. If all of them move with
+the same permutation the network computes the same function: for a hidden layer with permutation matrix P, W₁
+→ P W₁, b₁ → P b₁, W₂ → W₂ Pᵀ. `permutation_spec` traces a network and proves the result before it returns it.
+
+Following Ainsworth, Hayase, Srinivasa, "Git Re-Basin" (2022), a spec is a table of axes; there it is written
+by hand for every architecture, here it is read off the graph (`trace.py`), and attention heads and the groups
+of grouped convolutions and norms are included as blocks (`layout.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from asym.seeds import torch_generator
+from asym.symmetry.layout import Axis, Concat, Permuted, Product, groups_of
+from asym.symmetry.trace import CARRIED, trace
+
+
+@dataclass(frozen=True)
+class Group:
+    """One permutation of a network.
+
+    Attributes:
+        size: how many positions it permutes.
+        axes: the axes that move with it, as (tensor name, dimension).
+        parent: the group that this one is a family over: it has one permutation for each of the parent's
+            positions (features inside attention heads); None for a plain permutation.
+    """
+
+    size: int
+    axes: tuple[tuple[str, int], ...]
+    parent: str | None = None
+
+
+class SpecError(ValueError):
+    """A permutation that a spec claims to be a symmetry changes the network's function."""
+
+
+@dataclass(frozen=True)
+class PermutationSpec:
+    """Which axes of which tensors share a permutation.
+
+    Attributes:
+        tensors: parameter or buffer name to its axes, each a tree of `Fixed`, `Permuted`, `Product`,
+            `Concat`.
+        parents: group name to its parent or None, in the order in which the network produces the groups.
+        buffers: which of `tensors` are buffers; they move, but say nothing about how similar two networks
+            are.
+    """
+
+    tensors: Mapping[str, tuple[Axis, ...]]
+    parents: Mapping[str, str | None]
+    buffers: frozenset[str] = frozenset()
+
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """The groups by name, in the order in which the network produces them."""
+        axes: dict[str, list[tuple[str, int]]] = {name: [] for name in self.parents}
+        sizes: dict[str, int] = {}
+        for tensor, dims in self.tensors.items():
+            for dim, axis in enumerate(dims):
+                for group, size in _permuted(axis):
+                    if group not in axes:
+                        raise ValueError(
+                            f"tensors: {tensor!r} has group {group!r}, which parents does not list"
+                        )
+                    if sizes.setdefault(group, size) != size:
+                        raise ValueError(
+                            f"tensors: group {group!r} has {sizes[group]} positions, {size} in {tensor!r}"
+                        )
+                    if (tensor, dim) not in axes[group]:
+                        axes[group].append((tensor, dim))
+        return {
+            name: Group(sizes.get(name, 0), tuple(axes[name]), parent)
+            for name, parent in self.parents.items()
+        }
+
+    def shape(self, group: str) -> tuple[int, ...]:
+        """The shape of a group's permutation: [size], or [parent's size, size]."""
+        parent = self.groups[group].parent
+        return (
+            (self.groups[group].size,)
+            if parent is None
+            else (self.groups[parent].size, self.groups[group].size)
+        )
+
+    def __str__(self) -> str:
+        if not self.groups:
+            return f"no permutation symmetry ({len(self.tensors)} tensors)"
+        wide = max(map(len, self.groups))
+        lines = [f"{len(self.groups)} permutation groups ({len(self.tensors)} tensors)"]
+        for name, group in self.groups.items():
+            each = f"for each of {group.parent}: " if group.parent else ""
+            text = each + " ".join(_places(self, name))
+            head = f"  {name:<{wide}}  {group.size:>5}  "
+            lines += textwrap.wrap(
+                text,
+                110,
+                initial_indent=head,
+                subsequent_indent=" " * 12,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        return "\n".join(lines)
+
+    def prove(
+        self,
+        model: nn.Module,
+        example_input: Tensor | tuple[Any, ...],
+        *,
+        rtol: float = 1e-10,
+        trials: int = 2,
+    ) -> None:
+        """Check on a float64 copy of `model` that random permutations leave its function unchanged.
+
+        The copy gets generic random parameters, so that an axis behind a parameter that starts at zero is
+        checked too.
+
+        Args:
+            model: the network, in any mode; it is not changed.
+            example_input: an input, or a tuple of inputs.
+            rtol: largest allowed change, relative to the largest output.
+            trials: draws of all permutations together.
+
+        Raises:
+            SpecError: if the function changes, naming the groups at fault.
+            ValueError: if the spec's tensors are not the model's, in name or shape.
+        """
+        from asym.symmetry.actions import permute, random_permutations
+
+        self._check_tensors(model)
+        generator = torch_generator(0, "prove")
+        copy_, inputs, state = self._generic(model, example_input, generator)
+        before = _outputs(copy_, state, inputs)
+        scale = max((float(out.abs().max()) for out in before if out.numel()), default=0.0)
+
+        def change(names: Iterable[str]) -> float:
+            perms = {
+                name: perm for name, perm in random_permutations(self, generator).items() if name in names
+            }
+            after = _outputs(copy_, permute(self, perms, state), inputs)
+            worst = max((float((x - y).abs().max()) for x, y in zip(before, after) if x.numel()), default=0.0)
+            return worst / scale if scale else worst
+
+        for _ in range(trials):
+            found = change(self.groups)
+            if not found <= rtol:
+                guilty = {name: c for name in self.groups if not (c := change([name])) <= rtol}
+                named = ", ".join(f"{name!r} ({c:.1e})" for name, c in guilty.items()) or "none alone"
+                raise SpecError(
+                    f"spec: permuting changes the function by {found:.1e} of its largest output "
+                    f"(allowed {rtol:.0e}); groups at fault: {named}"
+                )
+
+    def _generic(
+        self, model: nn.Module, example_input: Tensor | tuple[Any, ...], generator: torch.Generator
+    ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Tensor]]:
+        """A float64 copy on the CPU in evaluation mode, its inputs, and generic values of what moves."""
+        model = copy.deepcopy(model).eval().to("cpu", torch.float64)
+        given = example_input if isinstance(example_input, tuple) else (example_input,)
+        inputs = tuple(_double(x.cpu()) if isinstance(x, Tensor) else x for x in given)
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        made: dict[int, Tensor] = {}
+        state: dict[str, Tensor] = {}
+        for name, tensor in _named_tensors(model):
+            value = made.get(id(tensor))
+            if value is None:
+                value = tensor.detach().clone()
+                moves = any(groups_of(axis) for axis in self.tensors.get(name, ()))
+                if value.is_floating_point() and (name in parameters or moves):
+                    noise = torch.randn(value.shape, generator=generator, dtype=value.dtype)
+                    variance = name not in parameters and bool((value >= 0).all())
+                    value = value + noise * (0.3 if value.ndim < 2 else value[0].numel() ** -0.5)
+                    value = value.abs() if variance else value
+            state[name] = made[id(tensor)] = value
+        return model, inputs, state
+
+    def _check_tensors(self, model: nn.Module) -> None:
+        """Every permutable axis is one of the model's, described once and in full."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in _named_tensors(model)}
+        for name, axes in self.tensors.items():
+            if name not in shapes:
+                raise ValueError(f"spec: tensor {name!r} is not in the model; it has {', '.join(shapes)}")
+            if (sizes := tuple(axis.size for axis in axes)) != shapes[name]:
+                raise ValueError(
+                    f"spec: tensor {name!r} has axes of sizes {sizes}, in the model {shapes[name]}"
+                )
+        missing = [name for name, _ in model.named_parameters() if name not in self.tensors]
+        if missing:
+            raise ValueError(f"spec: the model's parameters {missing} are not covered")
+        for name, group in self.groups.items():
+            if not group.axes:
+                raise ValueError(f"spec: group {name!r} has no axis")
+            if group.parent is not None and group.parent not in self.groups:
+                raise ValueError(f"spec: group {name!r} has the unknown parent {group.parent!r}")
+
+
+def permutation_spec(
+    model: nn.Module,
+    example_input: Tensor | tuple[Any, ...],
+    *,
+    pin: Iterable[str] = (),
+    carry: Iterable[str] = CARRIED,
+    prove: bool = True,
+) -> PermutationSpec:
+    """Derive the permutation symmetries of a network by tracing it, and prove them.
+
+    Inputs and outputs never move. Parameters and running statistics move; every other buffer, and every
+    tensor that the forward pass makes itself, is a constant of the architecture and keeps its axes in place.
+    Hence masked layers and gates with a fixed matrix have no permutation symmetry of their own; ask for the
+    spec of their plain form to permute as if they had. GroupNorm with one group leaves channels free, with
+    more groups blocks of channels and the channels inside a block. Where a structure is too intricate a
+    smaller group is returned, never a wrong one.
+
+    Args:
+        model: any module that `torch.export` can read; it is traced in evaluation mode and not changed.
+        example_input: an input, or a tuple of inputs, with a batch axis of at least 2 where the network has
+            one.
+        pin: patterns (fnmatch) of parameters whose axes stay in place.
+        carry: patterns of buffers that move like parameters.
+        prove: whether to check the result (`PermutationSpec.prove`).
+
+    Raises:
+        UnknownOperationError: if an operation has no rule, naming it and its place.
+        SpecError: if the proof fails.
+    """
+    found = trace(model, example_input, pin=pin, carry=carry)
+    spec = PermutationSpec(found.tensors, found.parents, found.buffers)
+    if prove:
+        spec.prove(model, example_input)
+    return spec
+
+
+def _permuted(axis: Axis) -> list[tuple[str, int]]:
+    match axis:
+        case Permuted(group, size):
+            return [(group, size)]
+        case Product(parts) | Concat(parts):
+            return [found for part in parts for found in _permuted(part)]
+    return []
+
+
+def _places(spec: PermutationSpec, group: str) -> list[str]:
+    """The axes of a group, those of one module together: "bn1.{weight,bias}[0]"."""
+    leaves: dict[tuple[str, str], list[str]] = {}
+    for tensor, dim in spec.groups[group].axes:
+        module, _, leaf = tensor.rpartition(".")
+        leaves.setdefault((module, f"[{dim}]{_place(spec.tensors[tensor][dim], group)}"), []).append(leaf)
+    return [
+        (f"{module}." if module else "")
+        + (names[0] if len(names) == 1 else "{" + ",".join(names) + "}")
+        + place
+        for (module, place), names in leaves.items()
+    ]
+
+
+def _place(axis: Axis, group: str) -> str:
+    """Where in an axis a group acts: nothing for all of it, "(·×49)" in a product, "[0:192]" in a piece."""
+    match axis:
+        case Product(factors):
+            return "(" + "×".join("·" if group in groups_of(f) else str(f.size) for f in factors) + ")"
+        case Concat(pieces):
+            start, found = 0, []
+            for piece in pieces:
+                if group in groups_of(piece):
+                    found.append(f"[{start}:{start + piece.size}]{_place(piece, group)}")
+                start += piece.size
+            return "".join(found) if len(found) == 1 else "{" + ",".join(found) + "}"
+    return ""
+
+
+def _named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+
+
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _outputs(model: nn.Module, state: dict[str, Tensor], inputs: tuple[Any, ...]) -> list[Tensor]:
+    with torch.no_grad():
+        output = torch.func.functional_call(model, state, inputs)
+    leaves = tree_leaves(output)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
