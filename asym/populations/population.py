@@ -1,0 +1,109 @@
+"""A population: networks of one architecture that differ in seeds and hyper-parameters.
+
+`Architecture` says how a network is built, `Member` what sets one network apart, `Population` joins them with the data
+set's identity. All three are plain data: they can be hashed, written as JSON and sent to another process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from torch import nn
+
+from asym.models import build, count, plan
+from asym.nn import Variant
+from asym.populations.recipes import Recipe
+
+RECIPE_VERSION = 1
+"""Raised by hand whenever the same configuration would give other weights than before."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """Everything that determines a network's function apart from its weights and its mask seed."""
+
+    arch: str
+    input_shape: tuple[int, int, int]
+    classes: int
+    width: float = 1.0
+    norm: str | None = None
+    variant: Variant = Variant()
+
+    def build(self, seed: int, mask_seed: int = 0) -> nn.Module:
+        """The network with the initial weights of `seed` and the masks and fixed values of `mask_seed`."""
+        options = self._options | {"variant": dataclasses.replace(self.variant, mask_seed=mask_seed)}
+        return build(**options, seed=seed)
+
+    @property
+    def layers(self) -> dict[str, dict[str, Any]]:
+        """Masked layers by name: what the rules resolved to for this architecture and input shape."""
+        return {name: dataclasses.asdict(layer) for name, layer in plan(**self._options).items()}
+
+    @property
+    def trainable(self) -> int:
+        """Number of trainable entries of one network."""
+        return count(**self._options)[0]
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def describe(self) -> list[str]:
+        """A line for each masked layer, for people."""
+        return [
+            f"{self.variant.name} {name}: n_fix {layer['n_fix']} of {layer['fan_in']}"
+            f"{' channels' if layer['granularity'] == 'channel' else ''}, κ {layer['kappa']:g}"
+            f"{', frozen' if layer['frozen'] else ''}"
+            for name, layer in self.layers.items()
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """One network of a population."""
+
+    seed: int
+    """Determines initial weights, data order and augmentation."""
+    mask_seed: int = 0
+    """Determines masks and fixed values; networks that are to be compared share it."""
+    recipe: Recipe = Recipe()
+
+
+@dataclasses.dataclass(frozen=True)
+class Population:
+    """Networks to be trained on one data set."""
+
+    architecture: Architecture
+    members: tuple[Member, ...]
+    data: str
+    """Fingerprint of the data set."""
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise ValueError("members: a population needs at least one network, got none")
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """What determines the trained weights, as JSON-able data; the numerical plan is added by the trainer."""
+        return {
+            "version": RECIPE_VERSION,
+            "data": self.data,
+            "architecture": compact(self.architecture),
+            "layers": self.architecture.layers,
+            "members": [compact(member) for member in self.members],
+        }
+
+
+def compact(value: Any) -> dict[str, Any]:
+    """A dataclass as nested dictionaries without the fields that have their default value.
+
+    A field that is added later, with a default that does what was done before, leaves old names of runs as they are.
+    """
+    out = {}
+    for field in dataclasses.fields(value):
+        entry = getattr(value, field.name)
+        if entry != field.default:
+            out[field.name] = compact(entry) if dataclasses.is_dataclass(entry) else entry
+    return out

@@ -1,0 +1,160 @@
+"""From a config dataclass to a command: flags, presets, one-line errors and exit codes, the same for every study.
+
+Exit codes: 0 done; 2 bad input, found before work starts, one line on stderr and nothing written; 1 failed while
+running; 130 interrupted. Nothing heavy is imported here, so that `--help` and bad flags answer at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+C = TypeVar("C")
+
+
+class InputError(ValueError):
+    """Bad input, found before any work; its text is one line that names the flag, the value and the valid choices."""
+
+
+def parse(config_class: type[C], args: Sequence[str], *, prog: str, description: str) -> C:
+    """Read command-line arguments into a config.
+
+    Sequences are given as `--variants standard w` or `--variants standard,w`.
+
+    Raises:
+        InputError: for unknown flags, values of the wrong type and values that the config rejects.
+        SystemExit: with code 0 after `--help`.
+    """
+    import tyro
+
+    captured = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(captured):
+            return tyro.cli(
+                config_class,
+                prog=prog,
+                description=description,
+                args=_split_commas(config_class, args),
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise InputError(_flatten_box(captured.getvalue())) from None
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def run_command(
+    config_class: type[C],
+    prepare: Callable[[C], Any],
+    execute: Callable[[Any], Any],
+    *,
+    prog: str,
+    description: str,
+    args: Sequence[str] | None = None,
+) -> int:
+    """Parse, check, work; returns the exit code.
+
+    Args:
+        config_class: frozen dataclass whose field docstrings are the help texts.
+        prepare: checks everything that can be checked and returns what `execute` needs; writes nothing.
+        execute: does the work, and prints.
+        prog: the command, for messages.
+        description: first lines of the help.
+        args: the command line, `sys.argv[1:]` by default.
+    """
+    try:
+        config = parse(
+            config_class, sys.argv[1:] if args is None else args, prog=prog, description=description
+        )
+        prepared = prepare(config)
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:
+        print(f"{prog}: {one_line(error)}", file=sys.stderr)
+        return 2
+    kept = f"finished networks and checkpoints are kept in {getattr(config, 'runs', 'the runs folder')}"
+    try:
+        execute(prepared)
+    except KeyboardInterrupt:
+        print(f"\n{prog}: interrupted; {kept}; run the same command again to go on", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 1
+    except Exception as error:  # the last resort of a command: say what happened and what is kept
+        if getattr(config, "debug", False):
+            raise
+        message = (
+            f"{prog}: failed: {type(error).__name__}: {one_line(error)}; {kept}; run the same command again"
+        )
+        print(f"{message} to go on, with --debug for the traceback", file=sys.stderr)
+        return 1
+    return 0
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error without line breaks."""
+    text = str(error) if not isinstance(error, KeyError) else f"missing key {error}"
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def check_choice(flag: str, value: str, choices: Sequence[str]) -> None:
+    """Raise an `InputError` that lists the choices, unless `value` is one."""
+    if value not in choices:
+        raise InputError(f"--{flag}: unknown {value!r}; valid: {', '.join(choices)}{_close(value, choices)}")
+
+
+def check_least(flag: str, value: float | None, least: float) -> None:
+    """Raise an `InputError` if a number is given and lies below `least`."""
+    if value is not None and not value >= least:
+        raise InputError(f"--{flag}: got {value}, must be at least {least}")
+
+
+def check_positive(flag: str, value: float | None) -> None:
+    """Raise an `InputError` if a number is given and is not positive and finite."""
+    if value is not None and not 0 < value < float("inf"):
+        raise InputError(f"--{flag}: got {value}, must be a positive number")
+
+
+def _close(value: str, choices: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(value, choices, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _split_commas(config_class: type, args: Sequence[str]) -> list[str]:
+    """Turn `--flag=a,b` and `--flag a,b` into `--flag a b` for the fields that take several values."""
+    fields = dataclasses.fields(config_class)
+    several = {f"--{f.name.replace('_', '-')}" for f in fields if str(f.type).startswith("tuple")}
+    out: list[str] = []
+    inside = False
+    for arg in args:
+        if arg.startswith("--"):
+            flag, equals, value = arg.partition("=")
+            inside = flag.replace("_", "-") in several
+            out += [flag, *value.split(",")] if inside and equals else [arg]
+        else:
+            out += [part for part in arg.split(",") if part] if inside else [arg]
+    return out
+
+
+def _flatten_box(text: str) -> str:
+    """The message inside the box that the flag parser prints, on one line."""
+    lines = [re.sub(r"[╭╮╰╯│]", "", line).strip() for line in text.splitlines()]
+    body: list[str] = []
+    for line in lines[1:]:
+        if re.fullmatch(r"─+", line) or line.startswith("Argument helptext"):
+            break
+        body.append(line)
+    message = re.sub(r"\s+", " ", " ".join(body)).strip()
+    similar = re.findall(r"^(--[\w-]+) ", "\n".join(lines), flags=re.MULTILINE)
+    if message.startswith("Unrecognized") and similar:
+        message += f" (did you mean {similar[0]}?)"
+    return message or re.sub(r"\s+", " ", text).strip()

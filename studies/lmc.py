@@ -1,0 +1,225 @@
+"""Linear mode connectivity: how high is the loss between two networks that differ in their seed?
+
+For each variant, pairs of networks with the same masks and fixed values and different seeds are trained; the loss is
+measured along the straight line between them, as they are and after aligning the second one to the first. Networks
+with the symmetry of permuting hidden units end up in different copies of a basin and cannot be averaged; matching
+undoes part of that; networks that never had the symmetry should need no matching (Lim et al., "The Empirical Impact of
+Neural Parameter Symmetries, or Lack Thereof", 2024, section 5).
+
+    python -m studies.lmc --arch resnet20
+    python -m studies.lmc --arch mlp --dataset fashion_mnist --variants standard w w-zero w-init
+
+From a notebook: `from studies import lmc; rows = lmc.run(lmc.Config(arch="mlp"))`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from asym.names import ALIGNMENTS, ARCHS, NORMS, PRESETS, VARIANTS
+from studies.cli import InputError, check_choice, check_least, check_positive, run_command
+from studies.presets import Defaults, defaults
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from studies.lmc_pairs import Task, Trial
+
+KEY = ("config", "variant", "alignment", "pair")
+GROUP = ("config", "preset", "arch", "dataset", "variant", "alignment")
+ASYMMETRIC = ("w", "w-zero", "sigma")
+"""Variants that have no permutation symmetry of their own."""
+VALUES = (
+    *(f"{p}{m}" for p in ("", "train_") for m in ("loss", "acc")),
+    *(f"{p}barrier_{m}_{k}" for p in ("", "train_") for m in ("loss", "acc") for k in ("mid", "max")),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings of the study; a value of None is set by the preset."""
+
+    arch: str = "resnet20"
+    """Architecture: a name of `python -m asym.models`, `timm/<name>` or `package.module:factory`."""
+    dataset: str | None = None
+    """digits, fashion_mnist, mnist, cifar10, cifar100, imagefolder:PATH or `package.module:loader`."""
+    variants: tuple[str, ...] = ("standard", "sigma", "w")
+    """Any of: standard w sigma w-zero w-init w-scale bias."""
+    alignments: tuple[str, ...] = ("none", "weight")
+    """Any of: none weight activation."""
+    align_asymmetric: bool = False
+    """Align w and w-zero networks too, in plain form."""
+    preset: Literal["smoke", "laptop", "paper"] = "laptop"
+    """smoke: does it run; laptop: digits, tuned rates; paper: the published recipe."""
+    pairs: int | None = None
+    """Independent pairs of networks for each variant."""
+    epochs: int | None = None
+    """Passes over the training split."""
+    lr: float | None = None
+    """Peak learning rate for every variant, instead of tuning."""
+    lrs: tuple[float, ...] | None = None
+    """Rates to tune over, for each variant, by validation loss."""
+    batch_size: int | None = None
+    """Images a step."""
+    weight_decay: float | None = None
+    """Decoupled weight decay of AdamW."""
+    schedule: Literal["constant", "linear", "geometric", "triangular", "cosine"] | None = None
+    """Course of the learning rate."""
+    warmup: float | None = None
+    """Epochs of warm-up."""
+    augment: Literal["per-image", "per-batch", "none"] = "per-image"
+    """Random crop and flip, where the data set has them: one for each image, or one for a batch as released."""
+    width: float = 1.0
+    """Width multiplier."""
+    norm: str | None = None
+    """group, batch, layer or none; None is the architecture's own."""
+    kappa: float | None = None
+    """Standard deviation of the fixed weights of every masked layer."""
+    n_fix_scale: float = 1.0
+    """Multiplies the number of fixed weights of every row."""
+    gate: Literal["sigmoid", "cosine"] = "sigmoid"
+    """Gate of σ networks."""
+    bias_range: float = 3.0
+    """Fixed shifts of the variant `bias` are uniform in ± this."""
+    train_size: int | None = None
+    """Train on so many images, drawn evenly from the classes."""
+    eval_images: int | None = None
+    """At most so many images of each split are evaluated along the line."""
+    points: int = 25
+    """Points on the line, an odd number."""
+    restarts: int | None = None
+    """Starts of weight matching."""
+    checkpoints: tuple[Path, ...] = ()
+    """Two state-dict files (.safetensors or .pt) of networks of --arch to compare, instead of training."""
+    seed: int = 0
+    """Determines masks, fixed values, initial weights, data order and augmentation."""
+    data_dir: Path | None = None
+    """Folder with the data set's files."""
+    download: bool = False
+    """Allow the data set to be downloaded into --data-dir."""
+    dataset_name: str | None = None
+    """Name of the data set in tables."""
+    out: Path = Path("results")
+    """Folder of tables and figures."""
+    runs: Path = Path("runs")
+    """Folder of trained networks."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    jobs: int | None = None
+    """Processes of one thread each."""
+    retrain: bool = False
+    """Train damaged runs again instead of stopping at them."""
+    dry_run: bool = False
+    """Print what would be done, with estimates of time and disk, and write nothing."""
+    quiet: bool = False
+    """No progress and no table."""
+    debug: bool = False
+    """Show the traceback of a failure."""
+
+    def __post_init__(self) -> None:
+        if self.arch not in ARCHS and not self.arch.startswith("timm/") and ":" not in self.arch:
+            check_choice("arch", self.arch, [*ARCHS, "timm/<name>", "package.module:factory"])
+        check_choice("preset", self.preset, PRESETS)
+        for flag, values, choices in (
+            ("variants", self.variants, VARIANTS),
+            ("alignments", self.alignments, ALIGNMENTS),
+        ):
+            if not values:
+                raise InputError(f"--{flag}: got none; valid: {', '.join(choices)}")
+            for value in values:
+                check_choice(flag, value, choices)
+            if len(set(values)) < len(values):
+                raise InputError(f"--{flag}: named twice in {' '.join(values)}")
+        if self.norm is not None:
+            check_choice("norm", self.norm, NORMS)
+        for flag in ("pairs", "epochs", "batch_size", "jobs", "restarts", "train_size", "eval_images"):
+            check_least(flag.replace("_", "-"), getattr(self, flag), 1)
+        for flag in ("weight_decay", "warmup", "kappa"):
+            check_least(flag.replace("_", "-"), getattr(self, flag), 0)
+        for flag in ("lr", "width", "n_fix_scale", "bias_range"):
+            check_positive(flag.replace("_", "-"), getattr(self, flag))
+        for rate in self.lrs or ():
+            check_positive("lrs", rate)
+        if self.points < 3 or self.points % 2 == 0:
+            raise InputError(f"--points: got {self.points}, must be odd and at least 3")
+        if self.lr is not None and self.lrs is not None:
+            raise InputError("--lr and --lrs: give one of them, a fixed rate or rates to tune over")
+        if self.align_asymmetric and not any(v in ("w", "w-zero") for v in self.variants):
+            raise InputError("--align-asymmetric: has no meaning without w or w-zero among --variants")
+        if len(self.checkpoints) not in (0, 2):
+            raise InputError(f"--checkpoints: got {len(self.checkpoints)} files, must be two")
+        if self.checkpoints and len(self.variants) > 1:
+            raise InputError("--checkpoints: name the one variant of the networks with --variants")
+
+    def preset_defaults(self, variant: str) -> Defaults:
+        """The preset's values for one variant."""
+        return defaults(self.preset, self.arch, self.width, variant, self.epochs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One variant of a prepared study."""
+
+    variant: str
+    tasks: dict[float, list[Task]]
+    """Learning rate → the pairs trained at it."""
+    trials: dict[float, Trial]
+    """Learning rate → the network that is trained to choose it; empty where the rate is given."""
+    layers: list[str]
+    """Lines that describe the masked layers."""
+
+
+def prepare(config: Config) -> list[Job]:
+    """Check everything, load the data, plan the work. Writes nothing but the cache of decoded images."""
+    from studies import lmc_setup
+
+    return lmc_setup.prepare(config)
+
+
+def run(config: Config) -> pd.DataFrame:
+    """Run the study; returns the rows of `lmc.csv` that belong to `config`."""
+    return execute(config, prepare(config))
+
+
+def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
+    """Do the planned work; rows go to the tables as soon as a pair is measured."""
+    from studies import lmc_work
+
+    return lmc_work.execute(config, jobs)
+
+
+def main(args: list[str] | None = None) -> int:
+    """The command."""
+
+    def work(prepared: tuple[Config, list[Job]]) -> None:
+        from studies import lmc_work
+
+        config, jobs = prepared
+        if config.dry_run:
+            lmc_work.print_plan(config, jobs)
+            return
+        execute(config, jobs)
+        if not config.quiet:
+            from figures import lmc as figure
+
+            print(lmc_work.summary_text(config, jobs))
+            for file in figure.draw(config.out):
+                print(f"figure: {file}", file=sys.stderr)
+
+    return run_command(
+        Config,
+        lambda config: (config, prepare(config)),
+        work,
+        prog="python -m studies.lmc",
+        description=(__doc__ or "").split("\n\n")[0],
+        args=args,
+    )
+
+
+__all__ = ["Config", "Job", "execute", "main", "prepare", "run"]
+
+if __name__ == "__main__":
+    sys.exit(main())

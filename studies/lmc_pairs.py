@@ -1,0 +1,249 @@
+"""The work of the connectivity study: train a pair, align it, walk the line between its networks.
+
+Functions here run in worker processes; what they compute is kept in the store and found there the next time.
+
+The loss barrier at λ is L(λ) − [(1 − λ) L_a + λ L_b] with L(λ) the loss of the network with weights (1 − λ) θ_a + λ θ_b
+(Frankle et al., "Linear mode connectivity", 2020; mid-point as in the asymmetric-networks paper, section 5). The
+accuracy barrier has the opposite sign, so that positive means worse.
+
+Networks are compared in plain form: a masked layer's effective weight is linear in its weight, so the line between two
+W networks is the line between their plain forms, and matching applies to any of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor, nn
+
+from asym.data import ImageData, load
+from asym.metrics import accuracy_barrier_curve, barrier_curve
+from asym.nn import to_plain
+from asym.populations import (
+    Evaluator,
+    Layout,
+    Plan,
+    Population,
+    Trained,
+    cached,
+    path,
+    run_of,
+    subset,
+    tick,
+    train_or_load,
+)
+from asym.store import Store
+from asym.symmetry import permutation_spec, permute
+
+if TYPE_CHECKING:
+    from asym.symmetry import Matching
+
+MEASURE_VERSION = 1
+"""Raised by hand whenever the same networks would give other measurements than before."""
+
+MATCHING_IMAGES = 1000
+PATH_EPOCHS = 2.0
+"""Progress: a path counts as much as this many epochs of the pair."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DataArgs:
+    """How to load the data set; hashable, so that a process loads it once."""
+
+    dataset: str
+    data_dir: str | None
+    download: bool
+    dataset_name: str | None
+    train_size: int | None
+    cache_dir: str | None
+
+    def load(self) -> ImageData:
+        """The data set."""
+        return _load(self)
+
+
+@functools.lru_cache(maxsize=2)
+def _load(args: DataArgs) -> ImageData:
+    return load(**dataclasses.asdict(args))
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """How a pair is measured."""
+
+    points: int
+    images: int | None
+    """Images of each split that losses are computed on; None for all."""
+    restarts: int
+
+    @property
+    def lambdas(self) -> list[float]:
+        """Equally spaced from 0 to 1; the middle one is exactly ½."""
+        return [i / (self.points - 1) for i in range(self.points)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A pair to train and measure."""
+
+    population: Population
+    plan: Plan
+    data: DataArgs
+    measure: Measure
+    alignments: tuple[str, ...]
+    runs: str
+    device: str
+    columns: dict[str, Any]
+    """Cells of the row that are known beforehand."""
+
+
+def validation_config(population_hash: str) -> dict[str, Any]:
+    """What determines the validation loss of a trained network, as the store names it."""
+    return {"version": MEASURE_VERSION, "population": population_hash}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A network to train in order to choose a learning rate."""
+
+    population: Population
+    plan: Plan
+    data: DataArgs
+    runs: str
+    device: str
+
+
+def path_configs(task: Task, population_hash: str) -> dict[str, dict[str, Any]]:
+    """Alignment → what determines the measurement of a trained pair, as the store names it."""
+    out = {}
+    for alignment in task.alignments:
+        measure = dataclasses.asdict(task.measure)
+        if alignment == "none":
+            del measure["restarts"]
+        out[alignment] = {
+            "version": MEASURE_VERSION,
+            "population": population_hash,
+            "alignment": alignment,
+            **measure,
+        }
+    return out
+
+
+def tune(trial: Trial) -> dict[str, float]:
+    """Validation loss and accuracy of the trial's network after training; an infinite loss if it diverged."""
+    store, data, population, plan = Store(trial.runs), trial.data.load(), trial.population, trial.plan
+    device = trial.device
+
+    def compute() -> tuple[dict, dict, dict]:
+        trained = train_or_load(store, population, data, plan, device=device, on_epoch=tick)
+        loss, accuracy = float("inf"), float("nan")
+        if not trained.diverged[0]:
+            network = _networks(population, trained)[0]
+            layout = Layout.full(network)
+            evaluate = Evaluator(network, layout, data, {"val": data.val}, device=device)
+            loss, accuracy = evaluate(layout.flatten(network.state_dict()))["val"]
+        return {}, {}, {"val_loss": loss, "val_acc": accuracy, "wall_s": trained.wall_s}
+
+    config = validation_config(run_of(store, population, plan).hash)
+    state = cached(store, "validation", config, compute).state()
+    return {key: float(state[key]) for key in ("val_loss", "val_acc", "wall_s")}
+
+
+def measure_pair(task: Task) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of `lmc.csv` and of `lmc_curves.csv` of one pair, one row an alignment."""
+    store, data = Store(task.runs), task.data.load()
+    trained = train_or_load(store, task.population, data, task.plan, device=task.device, on_epoch=tick)
+    networks = [to_plain(network) for network in _networks(task.population, trained)]
+    configs = path_configs(task, run_of(store, task.population, task.plan).hash)
+    rows, curves = [], []
+    for alignment in task.alignments:
+        compute = functools.partial(_measure, networks, data, task, alignment, any(trained.diverged))
+        run = cached(store, "path", configs[alignment], compute)
+        state, curve = run.state(), run.table("curve")
+        wall = trained.wall_s + float(state["wall_s"])
+        key = {**task.columns, "alignment": alignment}
+        diverged = {"diverged_a": trained.diverged[0], "diverged_b": trained.diverged[-1]}
+        rows.append({**key, **state["row"], **diverged, "wall_s": round(wall, 3)})
+        curves += [{**key, **point} for point in curve.to_dict("records")]
+        tick(PATH_EPOCHS)
+    return rows, curves
+
+
+def _networks(population: Population, trained: Trained) -> list[nn.Module]:
+    out = []
+    for i, member in enumerate(population.members):
+        network = population.architecture.build(member.seed, member.mask_seed)
+        Layout.trainable(network).load_(network, trained.theta[i])
+        if trained.running.shape[1]:
+            Layout.running(network).load_(network, trained.running[i])
+        out.append(network.eval())
+    return out
+
+
+def _measure(
+    networks: list[nn.Module], data: ImageData, task: Task, alignment: str, diverged: bool
+) -> tuple[dict[str, Tensor], dict[str, pd.DataFrame], dict[str, Any]]:
+    start = time.perf_counter()
+    measure, prefix = task.measure, {"test": "", "train": "train_"}
+    permutations: dict[str, Tensor] = {}
+    row: dict[str, Any] = {"objective": float("nan")}
+    if diverged:
+        nowhere = [float("nan")] * measure.points
+        curves = dict.fromkeys(prefix, (nowhere, nowhere))
+    else:
+        a, b = networks
+        layout = Layout.full(a)
+        first, second = (layout.views(layout.flatten(n.state_dict())) for n in (a, b))
+        if alignment != "none":
+            match = align(a, b, data, alignment, measure.restarts, task.device)
+            permutations, row["objective"] = dict(match.perms), float(match.objective)
+            second = permute(permutation_spec(a, _example(data)), match.perms, second)
+        splits = {name: subset(getattr(data, name), measure.images, name) for name in prefix}
+        evaluate = Evaluator(a, layout, data, splits, device=task.device, reestimate=True)
+        rows = [layout.flatten(tensors).clone() for tensors in (first, second)]
+        curves = path(evaluate, *rows, measure.lambdas)
+    for split, name in prefix.items():
+        loss, accuracy = (np.asarray(values) for values in curves[split])
+        row |= {f"{name}loss_a": loss[0], f"{name}loss_b": loss[-1]}
+        row |= {f"{name}acc_a": accuracy[0], f"{name}acc_b": accuracy[-1]}
+        for what, excess in (
+            ("loss", barrier_curve(loss, measure.lambdas)),
+            ("acc", accuracy_barrier_curve(accuracy, measure.lambdas)),
+        ):
+            row |= {f"{name}barrier_{what}_mid": excess.mid, f"{name}barrier_{what}_max": excess.max}
+    curve = pd.DataFrame(
+        [
+            {"split": split, "lam": lam, "loss": loss, "acc": accuracy}
+            for split, (losses, accuracies) in curves.items()
+            for lam, loss, accuracy in zip(measure.lambdas, losses, accuracies)
+        ]
+    )
+    row = {key: float(value) for key, value in row.items()}
+    tensors = {f"permutation/{name}": perm.contiguous() for name, perm in permutations.items()}
+    return tensors, {"curve": curve}, {"row": row, "wall_s": time.perf_counter() - start}
+
+
+def align(
+    a: nn.Module, b: nn.Module, data: ImageData, alignment: str, restarts: int, device: str
+) -> Matching:
+    """Permutations that bring plain network `b` close to `a`, by weights or by activations on training images."""
+    from asym.symmetry import activation_matching, weight_matching
+
+    spec = permutation_spec(a, _example(data))
+    spec.prove(a, _example(data))
+    layout = Layout.full(a)
+    first, second = (layout.views(layout.flatten(n.state_dict())) for n in (a, b))
+    if alignment == "weight":
+        return weight_matching(spec, first, second, restarts=restarts, seed=0)
+    images = subset(data.train, MATCHING_IMAGES, "matching").images
+    batches = [data.normalise(part) for part in images.split(250)]
+    return activation_matching(a, spec, first, second, batches)
+
+
+def _example(data: ImageData) -> Tensor:
+    return data.normalise(data.train.images[:2])

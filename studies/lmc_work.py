@@ -1,0 +1,136 @@
+"""Running the planned connectivity study, keeping its tables, printing its summary."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pandas as pd
+import torch
+
+from asym.populations import run_tasks
+from asym.store import update_table
+from studies.lmc import GROUP, KEY, VALUES, Config, Job
+from studies.lmc_pairs import PATH_EPOCHS, Task, Trial, measure_pair, tune
+from studies.lmc_setup import default_jobs
+from studies.progress import Progress
+from studies.tables import commit, device_name, interval_text, render, summarise
+
+CURVE_KEY = (*KEY, "split", "lam")
+TUNING_KEY = ("config", "variant")
+
+
+def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
+    """Tune, train, measure; returns the study's rows."""
+    if not config.quiet:
+        for job in jobs:
+            print("\n".join(job.layers), file=sys.stderr) if job.layers else None
+    device = next(iter(jobs[0].tasks.values()))[0].device
+    stamp = {"device": device_name(device), "torch": torch.__version__, "commit": commit()}
+    chosen = _choose_rates(config, jobs, device, stamp)
+    tasks = [task for job in jobs for task in job.tasks[chosen[job.variant]]]
+    tasks.sort(
+        key=lambda task: task.columns["pair"]
+    )  # all variants get their first pair before any its second
+    keys = {task.columns["config"] for task in tasks}
+
+    total = sum(_epochs(task) + PATH_EPOCHS * len(task.alignments) for task in tasks)
+    with Progress(total, f"{len(tasks)} pairs", quiet=config.quiet) as progress:
+
+        def keep(result: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> None:
+            rows, curves = result
+            names = ("config", "variant", "alignment", "pair", "split", "lam", "loss", "acc")
+            points = [{name: point[name] for name in names} for point in curves]
+            update_table(config.out / "lmc_curves.csv", pd.DataFrame(points), list(CURVE_KEY))
+            update_table(config.out / "lmc.csv", pd.DataFrame([row | stamp for row in rows]), list(KEY))
+
+        run_tasks(
+            measure_pair,
+            [(task,) for task in tasks],
+            jobs=default_jobs(config, device, len(tasks)),
+            on_tick=progress.add,
+            on_result=keep,
+        )
+    table = pd.read_csv(config.out / "lmc.csv", keep_default_na=True)
+    rows = table[table["config"].isin(keys) & table["variant"].isin(config.variants)]
+    update_table(config.out / "lmc_summary.csv", summary(rows), ["config", "variant", "alignment"])
+    return rows.reset_index(drop=True)
+
+
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean, 95 % interval over pairs and n of each measure, for each config, variant and alignment."""
+    ends = {m: rows[[f"{m}_a", f"{m}_b"]].mean(axis=1) for m in ("loss", "acc", "train_loss", "train_acc")}
+    out = summarise(rows.assign(**ends), GROUP, VALUES)
+    diverged = rows.assign(d=(rows["diverged_a"] > 0) | (rows["diverged_b"] > 0)).groupby(
+        list(GROUP), sort=False
+    )
+    return out.merge(diverged["d"].sum().rename("diverged").reset_index(), on=list(GROUP))
+
+
+def summary_text(config: Config, jobs: list[Job]) -> str:
+    """The terminal's table."""
+    keys = {task.columns["config"] for job in jobs for tasks in job.tasks.values() for task in tasks}
+    table = pd.read_csv(config.out / "lmc_summary.csv")
+    rows = table[table["config"].isin(keys) & table["variant"].isin(config.variants)]
+    order = {variant: i for i, variant in enumerate(config.variants)}
+    rows = rows.sort_values("variant", key=lambda column: column.map(order), kind="stable")
+    columns = ("variant", "alignment", "n", "test loss", "test acc", "barrier ½", "barrier max", "acc. barrier ½",
+               "train barrier ½")  # fmt: skip
+    names = (
+        "loss",
+        "acc",
+        "barrier_loss_mid",
+        "barrier_loss_max",
+        "barrier_acc_mid",
+        "train_barrier_loss_mid",
+    )
+    lines = []
+    for row in rows.to_dict("records"):
+        n = f"{row['loss_n']}" + (f" (+{row['diverged']} diverged)" if row["diverged"] else "")
+        cells = [interval_text(row[v], row[f"{v}_low"], row[f"{v}_high"]) for v in names]
+        lines.append([row["variant"], row["alignment"], n, *cells])
+    head = rows.iloc[0]
+    title = f"{head['arch']} on {head['dataset']}: mean [95 % interval] over n pairs; losses in nats, accuracies as fractions"
+    return f"{title}\n{render(columns, lines)}"
+
+
+def print_plan(config: Config, jobs: list[Job]) -> None:
+    """What a run would do: networks, epochs, estimates of time and disk."""
+    from studies.lmc_estimate import estimate
+
+    print(estimate(config, jobs))
+
+
+def _choose_rates(config: Config, jobs: list[Job], device: str, stamp: dict[str, str]) -> dict[str, float]:
+    """The learning rate of each variant; tuning results go to `lmc_tuning.csv`."""
+    trials: list[tuple[str, float, Trial]] = [
+        (job.variant, lr, trial) for job in jobs for lr, trial in job.trials.items()
+    ]
+    chosen = {job.variant: next(iter(job.tasks)) for job in jobs}
+    if not trials:
+        return chosen
+    total = sum(trial.population.members[0].recipe.epochs for _, _, trial in trials)
+    with Progress(total, f"{len(trials)} networks to choose learning rates", quiet=config.quiet) as progress:
+        results = run_tasks(
+            tune,
+            [(trial,) for _, _, trial in trials],
+            jobs=default_jobs(config, device, len(trials)),
+            on_tick=progress.add,
+        )
+    rows = []
+    for (variant, lr, trial), result in zip(trials, results):
+        task = next(job for job in jobs if job.variant == variant).tasks[lr][0]
+        cells = {
+            k: task.columns[k] for k in ("preset", "arch", "dataset", "variant", "lr", "epochs", "config")
+        }
+        rows.append(cells | {"seed": trial.population.members[0].seed} | result | stamp)
+    table = pd.DataFrame(rows)
+    best = table.loc[table.groupby("variant")["val_loss"].idxmin()]
+    chosen |= dict(zip(best["variant"], best["lr"]))
+    table["chosen"] = table["lr"] == table["variant"].map(chosen)
+    update_table(config.out / "lmc_tuning.csv", table, list(TUNING_KEY))
+    return chosen
+
+
+def _epochs(task: Task) -> int:
+    return sum(member.recipe.epochs for member in task.population.members)
