@@ -32,12 +32,12 @@ from asym.populations import (
     Trained,
     cached,
     path,
-    run_of,
+    run_config,
     subset,
     tick,
-    train_or_load,
+    train_population,
 )
-from asym.store import Store
+from asym.store import Store, config_hash
 from asym.symmetry import permutation_spec, permute
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def tune(trial: Trial) -> dict[str, float]:
     device = trial.device
 
     def compute() -> tuple[dict, dict, dict]:
-        trained = train_or_load(store, population, data, plan, device=device, on_epoch=tick)
+        trained = train_population(store, population, data, plan, device=device, on_epoch=tick)
         loss, accuracy = float("inf"), float("nan")
         if not trained.diverged[0]:
             network = _networks(population, trained)[0]
@@ -149,7 +149,7 @@ def tune(trial: Trial) -> dict[str, float]:
             loss, accuracy = evaluate(layout.flatten(network.state_dict()))["val"]
         return {}, {}, {"val_loss": loss, "val_acc": accuracy, "wall_s": trained.wall_s}
 
-    config = validation_config(run_of(store, population, plan).hash)
+    config = validation_config(config_hash(run_config(population, plan)))
     state = cached(store, "validation", config, compute).state()
     return {key: float(state[key]) for key in ("val_loss", "val_acc", "wall_s")}
 
@@ -157,9 +157,9 @@ def tune(trial: Trial) -> dict[str, float]:
 def measure_pair(task: Task) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of `lmc.csv` and of `lmc_curves.csv` of one pair, one row an alignment."""
     store, data = Store(task.runs), task.data.load()
-    trained = train_or_load(store, task.population, data, task.plan, device=task.device, on_epoch=tick)
+    trained = train_population(store, task.population, data, task.plan, device=task.device, on_epoch=tick)
     networks = [to_plain(network) for network in _networks(task.population, trained)]
-    configs = path_configs(task, run_of(store, task.population, task.plan).hash)
+    configs = path_configs(task, config_hash(run_config(task.population, task.plan)))
     rows, curves = [], []
     for alignment in task.alignments:
         compute = functools.partial(_measure, networks, data, task, alignment, any(trained.diverged))

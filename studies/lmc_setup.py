@@ -9,7 +9,7 @@ import torch
 
 from asym.data import ImageData
 from asym.nn import Variant
-from asym.populations import Architecture, Member, Population, Recipe, cpu_count, plan_for
+from asym.populations import Architecture, Member, Population, Recipe, chunks_of, cpu_count, plan_for
 from asym.populations.population import compact
 from asym.populations.runs import KIND, run_config
 from asym.seeds import derived_seed
@@ -211,10 +211,14 @@ def stored(jobs: list[Job]) -> list[tuple[str, dict[str, Any]]]:
     out: list[tuple[str, dict[str, Any]]] = []
     for job in jobs:
         for trial in job.trials.values():
-            out.append((KIND, run_config(trial.population, trial.plan)))
-            out.append(("validation", validation_config(config_hash(out[-1][1]))))
+            whole = run_config(trial.population, trial.plan)
+            out.append((KIND, whole))
+            out.append(("validation", validation_config(config_hash(whole))))
         for tasks in job.tasks.values():
             for task in tasks:
-                out.append((KIND, run_config(task.population, task.plan)))
-                out += [("path", c) for c in path_configs(task, config_hash(out[-1][1])).values()]
+                whole = config_hash(run_config(task.population, task.plan))
+                out += [
+                    (KIND, run_config(chunk, task.plan)) for chunk in chunks_of(task.population, task.plan)
+                ]
+                out += [("path", c) for c in path_configs(task, whole).values()]
     return out

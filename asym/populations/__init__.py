@@ -5,7 +5,16 @@ from asym.populations.layout import Layout
 from asym.populations.plan import Plan, forward_flop, make_plan
 from asym.populations.population import RECIPE_VERSION, Architecture, Member, Population
 from asym.populations.recipes import Recipe
-from asym.populations.runs import cached, chunks_of, load, plan_for, run_of, train_or_load
+from asym.populations.runs import (
+    cached,
+    chunks_of,
+    load,
+    plan_for,
+    run_config,
+    run_of,
+    train_or_load,
+    train_population,
+)
 from asym.populations.train import Trained, cross_entropy, train_chunk
 from asym.populations.workers import WorkerLost, cpu_count, run_tasks, tick
 
@@ -30,10 +39,12 @@ __all__ = [
     "path",
     "plan_for",
     "reestimate_running",
+    "run_config",
     "run_of",
     "run_tasks",
     "subset",
     "tick",
     "train_chunk",
     "train_or_load",
+    "train_population",
 ]

@@ -85,6 +85,10 @@ def train_or_load(
         ValueError: if the data are not those that the population names.
         CorruptRun: if the stored files are damaged.
     """
+    if len(chunk.members) > plan.chunk:
+        raise ValueError(
+            f"chunk: {len(chunk.members)} members, the plan trains {plan.chunk} together; see chunks_of"
+        )
     if data.fingerprint != chunk.data:
         raise ValueError(f"data: the population names {chunk.data}, got {data.name} with {data.fingerprint}")
     run = run_of(store, chunk, plan)
@@ -99,6 +103,39 @@ def train_or_load(
         )
         _keep(run, chunk, trained, state or {})
     return trained
+
+
+def train_population(
+    store: Store,
+    population: Population,
+    data: ImageData,
+    plan: Plan,
+    *,
+    device: torch.device | str = "cpu",
+    on_epoch: Callable[[int], None] = lambda networks: None,
+) -> Trained:
+    """`train_or_load` for every chunk of a population; the networks come in the order of `population.members`.
+
+    Raises:
+        ValueError, CorruptRun: see `train_or_load`.
+    """
+    chunks = chunks_of(population, plan)
+    parts = [train_or_load(store, chunk, data, plan, device=device, on_epoch=on_epoch) for chunk in chunks]
+    place = {member: i for i, member in enumerate(population.members)}
+    places = [place[member] for chunk in chunks for member in chunk.members]
+    back = sorted(range(len(places)), key=places.__getitem__)
+    history, first = [], 0
+    for part in parts:
+        history += [entry | {"network": places[first + int(entry["network"])]} for entry in part.history]
+        first += len(part.diverged)
+    diverged = [epoch for part in parts for epoch in part.diverged]
+    return Trained(
+        theta=torch.cat([part.theta for part in parts])[back],
+        running=torch.cat([part.running for part in parts])[back],
+        history=history,
+        diverged=[diverged[i] for i in back],
+        wall_s=sum(part.wall_s for part in parts),
+    )
 
 
 def load(run: Run) -> Trained:
