@@ -83,7 +83,7 @@ def _row(info: RunInfo, now: float) -> tuple[str, ...]:
     return info.kind, info.hash, info.state, _size(info.size), _age(now - info.modified)
 
 
-def _size(size: float) -> str:
+def _size(size: float | int) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"

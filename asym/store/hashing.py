@@ -76,11 +76,13 @@ def canonical(value: Any, where: str = "config") -> Any:
 
 
 def _unpack(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
         return value.value
-    return value.item() if _is_numpy_scalar(value) else value
+    if _is_numpy_scalar(value):
+        return value.item()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return value
 
 
 def _is_numpy_scalar(value: Any) -> bool:

@@ -61,13 +61,24 @@ class Store:
             ValueError: a bad kind or config.
             CorruptRun: the folder exists and its config.json is of another run or was altered.
         """
-        if not _NAME.fullmatch(kind):
-            raise ValueError(
-                f"kind: {kind!r} must be letters, digits, '_', '.' and '-', and start with one of the first"
-            )
-        run = Run(self.root / kind / config_hash(config, defaults), config, defaults)
+        run = self._run(kind, config, defaults)
         run.check_config()
         return run
+
+    def discard(
+        self, kind: str, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+    ) -> None:
+        """Delete the run that this config determines, whole or damaged, once no process holds it."""
+        run = self._run(kind, config, defaults)
+        with run.lock():
+            run.discard()
+
+    def _run(self, kind: str, config: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> Run:
+        if not _NAME.fullmatch(kind):
+            raise ValueError(
+                f"kind: {kind!r} must start with a letter or digit and hold those, '_', '.', '-' only"
+            )
+        return Run(self.root / kind / config_hash(config, defaults), config, defaults)
 
     def open(self, kind: str, name: str) -> Run:
         """An existing run by its hash, its config read from its config.json.
@@ -117,7 +128,7 @@ class Run:
         return (self.path / FINISHED).exists()
 
     @contextmanager
-    def lock(self, timeout: float | None = None) -> Iterator[Run]:
+    def lock(self, timeout: float | int | None = None) -> Iterator[Run]:
         """Hold this run alone, among all processes; waits for whoever holds it.
 
         Look at `finished` after entering: another process may have done the work meanwhile.
@@ -262,9 +273,8 @@ class Run:
     def discard(self) -> None:
         """Delete everything of this run, so that it can be trained again."""
         if self.path.exists():
-            doomed = self.path.parent / temporary_name(
-                self.hash
-            )  # gone in one step, also if deleting is interrupted
+            # Renamed first: the run is gone in one step, also if deleting is interrupted.
+            doomed = self.path.parent / temporary_name(self.hash)
             self.path.rename(doomed)
             shutil.rmtree(doomed)
         self._checked.clear()

@@ -145,7 +145,7 @@ def _read_text(path: Path) -> tuple[list[str], list[list[str]]]:
     if not path.exists():
         return [], []
     try:
-        content = path.read_text(encoding="utf-8-sig")
+        content = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not a UTF-8 text file") from None
     lines = list(csv.reader(io.StringIO(content, newline="")))
@@ -161,13 +161,13 @@ def _read_text(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _format(columns: list[str], table: list[list[str]]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    for row in table:
-        # A lone empty cell would be an empty line, which reads as no row.
-        stream.write('""\n') if row == [""] else writer.writerow(row)
-    return stream.getvalue()
+    # A lone empty cell would make an empty line, which reads as no row.
+    return "".join((",".join(map(_quote, row)) or '""') + "\n" for row in [columns, *table])
+
+
+def _quote(cell: str) -> str:
+    # Python's csv module leaves a carriage return bare before 3.13, and then reads it as the end of the row.
+    return '"' + cell.replace('"', '""') + '"' if any(sign in cell for sign in ',"\r\n') else cell
 
 
 def _typed(columns: list[str], table: list[list[str]]) -> pandas.DataFrame:
