@@ -65,7 +65,7 @@ def excess(values: ArrayLike, lambdas: ArrayLike | None = None) -> np.ndarray:
         lambdas: `[k]`, strictly rising from 0 to 1; equally spaced if not given.
 
     Returns:
-        `[..., k]`; zero at both ends; NaN where an end point or the point is not finite.
+        `[..., k]`; zero at both ends; NaN throughout where an end point is not finite.
 
     Raises:
         ValueError: fewer than two points, or lambdas of another length or order.
@@ -79,8 +79,9 @@ def excess(values: ArrayLike, lambdas: ArrayLike | None = None) -> np.ndarray:
         raise ValueError(f"lambdas: shape {points.shape} for {k} values")
     if points[0] != 0 or points[-1] != 1 or not (np.diff(points) > 0).all():
         raise ValueError(f"lambdas: must rise from 0 to 1, got {points.tolist()}")
-    with np.errstate(invalid="ignore"):  # inf − inf is NaN, which is the answer
-        return values - ((1 - points) * values[..., :1] + points * values[..., -1:])
+    # A diverged end point has no line to exceed: without this, finite points would lie −inf above it.
+    ends = np.where(np.isfinite(values), values, np.nan)
+    return values - ((1 - points) * ends[..., :1] + points * ends[..., -1:])
 
 
 def barrier_curve(losses: ArrayLike, lambdas: ArrayLike | None = None) -> Barrier:
