@@ -2,7 +2,7 @@
 
 Three 3 × 3 convolutions of 16 filters with stride 2, an activation after each, global average pool, linear
 head: 4,970 parameters with one input channel. Source: Unterthiner et al. 2020, "Predicting Neural Network
-Accuracy from Weights". Images smaller than 14 pixels get a padding of 1, since without it the third
+Accuracy from Weights". Images smaller than 15 pixels get a padding of 1, since without it the third
 convolution has nothing left to see. No n_fix was published for it: the rule of thumb applies.
 """
 
@@ -22,7 +22,7 @@ class SmallCNN(nn.Module):
 
     def __init__(self, input_shape: Shape, classes: int, *, channels: int, activation: str) -> None:
         super().__init__()
-        padding = 1 if min(input_shape[1:]) < 14 else 0
+        padding = 1 if min(input_shape[1:]) < 15 else 0
         sizes = (input_shape[0], channels, channels, channels)
         self.convs = nn.ModuleList(nn.Conv2d(a, b, 3, 2, padding) for a, b in pairwise(sizes))
         self.acts = nn.ModuleList(make_activation(activation) for _ in self.convs)
@@ -47,8 +47,6 @@ def rules(width: float, depth: int) -> tuple[LayerRule, ...]:
     depth=3,
     activations=("relu", "tanh", "gelu", "silu"),
 )
-def small_cnn(
-    *, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str
-) -> SmallCNN:
+def small_cnn(*, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str) -> SmallCNN:
     """The Small CNN Zoo network with 16 · width filters a layer."""
     return SmallCNN(input_shape, classes, channels=max(1, round(16 * width)), activation=activation)

@@ -55,9 +55,7 @@ class MLP(nn.Module):
 def rules(width: float, depth: int) -> tuple[LayerRule, ...]:
     """n_fix 64, 64, 64, 256 and κ 1, 1, 1/2, 1/4; further hidden layers as the third, n_fix times √width."""
     wide = math.sqrt(width)
-    hidden = [
-        LayerRule(f"hidden.{i}.linear", round(64 * wide), 1.0 if i < 2 else 0.5) for i in range(1, depth)
-    ]
+    hidden = [LayerRule(f"hidden.{i}.linear", round(64 * wide), 1.0 if i < 2 else 0.5) for i in range(1, depth)]
     first = LayerRule("hidden.0.linear", round(64 * wide), 1.0, fan_in=784)
     return (first, *hidden, LayerRule("head", round(256 * wide), 0.25))
 
@@ -83,9 +81,7 @@ def mlp(*, input_shape: Shape, classes: int, width: float, depth: int, norm: str
     return MLP(input_shape, classes, hidden=hidden, depth=depth, norm=norm, activation=activation)
 
 
-def _bayesian(
-    *, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str
-) -> MLP:
+def _bayesian(*, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str) -> MLP:
     hidden = max(1, round(256 * width))
     return MLP(input_shape, classes, hidden=hidden, depth=depth, norm=norm, activation=activation)
 

@@ -96,8 +96,7 @@ def get_arch(name: str) -> Arch:
     close = difflib.get_close_matches(name, _REGISTRY, n=3)
     hint = f"did you mean {', '.join(close)}? " if close else ""
     raise ValueError(
-        f"arch: {name!r} is unknown; {hint}"
-        f"choose from {', '.join(_REGISTRY)}, timm/<name>, package.module:factory"
+        f"arch: {name!r} is unknown; {hint}choose from {', '.join(_REGISTRY)}, timm/<name>, package.module:factory"
     )
 
 
@@ -146,9 +145,7 @@ def build(
         output = run_once(model, example)
         if not isinstance(output, Tensor) or output.shape != (2, classes):
             found = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise ValueError(
-                f"arch: {arch!r} gives {found} for 2 images and {classes} classes, not (2, {classes})"
-            )
+            raise ValueError(f"arch: {arch!r} gives {found} for 2 images and {classes} classes, not (2, {classes})")
     rules = entry.rules(width, options["depth"])
     return apply_variant(model, variant, rules=rules, figlu_scale=entry.figlu_scale, example_input=example)
 
@@ -191,9 +188,7 @@ def count(arch: str, *, variant: Variant | None = None, **options: Any) -> tuple
     fixed = 0
     if variant.masked:
         plans = plan_layers(model, variant, entry.rules(filled["width"], filled["depth"]))
-        fixed = sum(
-            model.get_submodule(p.name).get_parameter("weight").numel() - p.trainable for p in plans.values()
-        )
+        fixed = sum(model.get_submodule(p.name).get_parameter("weight").numel() - p.trainable for p in plans.values())
     return count_trainable(model) - fixed, total
 
 
@@ -241,9 +236,7 @@ def _options(
         ("activation", activation, entry.activations),
     ):
         if value is not None and value not in allowed:
-            raise ValueError(
-                f"{argument}: {value!r} for {name}; choose from {', '.join(allowed) or 'its own alone'}"
-            )
+            raise ValueError(f"{argument}: {value!r} for {name}; choose from {', '.join(allowed) or 'its own alone'}")
     return {
         "input_shape": tuple(input_shape),
         "classes": classes,
@@ -282,9 +275,7 @@ def _timm_arch(name: str) -> Arch:
         config = timm.get_pretrained_cfg(model)
         fixed = config is not None and config.fixed_input_size
         size: dict[str, Any] = {"img_size": input_shape[1:]} if fixed else {}
-        return timm.create_model(
-            model, pretrained=False, num_classes=classes, in_chans=input_shape[0], **size
-        )
+        return timm.create_model(model, pretrained=False, num_classes=classes, in_chans=input_shape[0], **size)
 
     return _foreign(name, make)
 

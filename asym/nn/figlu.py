@@ -75,9 +75,7 @@ class FiGLU(nn.Module):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Write F into its buffer again; `generator` is not used, F depends on (seed, name) alone."""
         if not self.fixed.is_meta:
-            self.fixed.copy_(
-                sample_fixed((self.width, self.width), self.scale, seed=self.seed, name=self.name)
-            )
+            self.fixed.copy_(sample_fixed((self.width, self.width), self.scale, seed=self.seed, name=self.name))
 
     def forward(self, input: Tensor) -> Tensor:
         """Gate the input; the shape stays."""

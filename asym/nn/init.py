@@ -60,9 +60,7 @@ def initialise(model: nn.Module, seed: int, scheme: str = "default") -> nn.Modul
 
 def _draw(module: nn.Module, key: str, name: str, seed: int, scheme: str) -> Tensor:
     parameter = module.get_parameter(key)
-    value = torch.empty(
-        parameter.shape
-    )  # drawn in float32 on the CPU: the same on every device and in every dtype
+    value = torch.empty(parameter.shape)  # drawn in float32 on the CPU: the same on every device and in every dtype
     if isinstance(module, NORM_LAYERS):
         return value.fill_(1.0 if key == "weight" else 0.0)
     if not isinstance(module, nn.Linear | ConvBase) or key not in ("weight", "bias"):

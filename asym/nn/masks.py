@@ -42,9 +42,7 @@ def fewest_n_fix(rows: int, fan_in: int) -> int:
     for n_fix in range(fan_in // 2 + 1):
         if n_fix < fan_in and math.comb(fan_in, n_fix) >= rows:
             return n_fix
-    raise ValueError(
-        f"fan_in: {rows} rows of {fan_in} entries cannot be distinct with equally many fixed entries"
-    )
+    raise ValueError(f"fan_in: {rows} rows of {fan_in} entries cannot be distinct with equally many fixed entries")
 
 
 def most_n_fix(rows: int, fan_in: int) -> int:
@@ -69,9 +67,7 @@ def check_mask(
     if mode not in MODES:
         raise ValueError(f"mode: {mode!r} for layer {name!r}; choose from {', '.join(MODES)}")
     if granularity not in GRANULARITIES:
-        raise ValueError(
-            f"granularity: {granularity!r} for layer {name!r}; choose from {', '.join(GRANULARITIES)}"
-        )
+        raise ValueError(f"granularity: {granularity!r} for layer {name!r}; choose from {', '.join(GRANULARITIES)}")
     if len(shape) < 2 or min(shape) < 1:
         raise ValueError(f"shape: {tuple(shape)} of layer {name!r} has no rows and columns to mask")
     if n_fix < 0 or (mode == "fewest" and n_fix != 0):
@@ -95,8 +91,7 @@ def check_mask(
     except ValueError:
         hint = "no n_fix can; leave this layer plain"
     raise ValueError(
-        f"n_fix: {n_fix} of {fan_in} {unit} gives only {possible} distinct rows, "
-        f"layer {name!r} has {rows}; {hint}"
+        f"n_fix: {n_fix} of {fan_in} {unit} gives only {possible} distinct rows, layer {name!r} has {rows}; {hint}"
     )
 
 
@@ -168,9 +163,7 @@ def _fan_in(shape: Sequence[int], granularity: str) -> int:
 def _random_rows(rows: int, fan_in: int, n_fix: int, rng: np.random.Generator) -> np.ndarray:
     """Distinct random rows, uniform over the sets of `rows` distinct n_fix-subsets."""
     possible = math.comb(fan_in, n_fix)
-    if (
-        possible <= 4 * rows
-    ):  # rejection would be slow: draw from the list of all subsets, of the smaller side
+    if possible <= 4 * rows:  # rejection would be slow: draw from the list of all subsets, of the smaller side
         small = min(n_fix, fan_in - n_fix)
         subsets = list(itertools.combinations(range(fan_in), small))
         chosen = _without(rows, fan_in, (subsets[i] for i in rng.permutation(possible)[:rows]))

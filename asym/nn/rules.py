@@ -31,7 +31,7 @@ class LayerRule:
     """Shell-style pattern on the qualified module name, such as "stages.1.*.conv?"."""
     n_fix: int | None
     """Fixed entries (or input channels) a row; None is the rule of thumb, 0 leaves the layer plain."""
-    kappa: float
+    kappa: float = 1.0
     """Standard deviation of the constants."""
     fan_in: int | None = None
     """The fan-in for which n_fix was published, in entries or channels; None where n_fix holds for any."""
@@ -70,7 +70,7 @@ class LayerPlan:
     """Trainable entries of the weight."""
 
 
-THUMB = LayerRule("*", n_fix=None, kappa=1.0)
+THUMB = LayerRule("*", n_fix=None)
 """What holds for a layer that no rule matches."""
 
 _READS_WEIGHTS_OF_CHILDREN = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
@@ -168,13 +168,11 @@ def _resolve(
 
 def _check_maskable(model: nn.Module, name: str, module: nn.Linear | nn.Conv2d) -> None:
     """Refuse layers whose masked counterpart would be bypassed or would compute something else."""
-    remedy = f"leave it plain with LayerRule({name!r}, n_fix=0, kappa=0)"
+    remedy = f"leave it plain with LayerRule({name!r}, n_fix=0)"
     base = nn.Linear if isinstance(module, nn.Linear) else nn.Conv2d
     kind = type(module)
     if kind.forward is not base.forward and f"{kind.__module__}.{kind.__name__}" not in _SAME_FUNCTION:
         raise ValueError(f"model: {name!r} is a {type(module).__name__} with a forward of its own; {remedy}")
     parent = model.get_submodule(name.rpartition(".")[0])
     if parent is not module and isinstance(parent, _READS_WEIGHTS_OF_CHILDREN):
-        raise ValueError(
-            f"model: {type(parent).__name__} reads the weight of {name!r} past its forward; {remedy}"
-        )
+        raise ValueError(f"model: {type(parent).__name__} reads the weight of {name!r} past its forward; {remedy}")

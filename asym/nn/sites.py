@@ -55,8 +55,7 @@ def is_activation(module: nn.Module) -> bool:
     """Whether a module is an element-wise hidden activation of PyTorch or timm."""
     kind = type(module)
     foreign = (
-        kind.__module__.startswith("timm.layers.activations")
-        and kind.__name__.removesuffix("Me") in TIMM_ACTIVATIONS
+        kind.__module__.startswith("timm.layers.activations") and kind.__name__.removesuffix("Me") in TIMM_ACTIVATIONS
     )
     return isinstance(module, ACTIVATIONS) or foreign
 
@@ -102,9 +101,7 @@ def activation_sites(model: nn.Module, example_input: Tensor | tuple[Any, ...]) 
     run_once(model, example_input, handles)
     idle = sorted(set(names.values()) - set(found))
     if idle:
-        raise ValueError(
-            f"model: activation {idle[0]!r} is not called for this example_input: its width is unknown"
-        )
+        raise ValueError(f"model: activation {idle[0]!r} is not called for this example_input: its width is unknown")
     return list(found.values())
 
 
@@ -128,9 +125,7 @@ def called_modules(model: nn.Module, example_input: Tensor | tuple[Any, ...]) ->
     return called
 
 
-def run_once(
-    model: nn.Module, example_input: Tensor | tuple[Any, ...], handles: Sequence[RemovableHandle] = ()
-) -> Any:
+def run_once(model: nn.Module, example_input: Tensor | tuple[Any, ...], handles: Sequence[RemovableHandle] = ()) -> Any:
     """The output of one forward pass in evaluation mode without gradients; removes the hooks, restores the
     modes.
 

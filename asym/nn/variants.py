@@ -170,15 +170,13 @@ def apply_variant(
         if example_input is not None and (idle := plans.keys() - called_modules(model, example_input)):
             raise ValueError(
                 f"model: {min(idle)!r} is not called for this example_input, or is read past its forward; "
-                f"leave it plain with LayerRule({min(idle)!r}, n_fix=0, kappa=0)"
+                f"leave it plain with LayerRule({min(idle)!r}, n_fix=0)"
             )
         if not variant.masked:
             for name, plan in plans.items():
                 _start_at_constants(model.get_submodule(name), plan, variant.mask_seed)
             return model
-        return replace_modules(
-            model, {name: _masked(model, plan, variant.mask_seed) for name, plan in plans.items()}
-        )
+        return replace_modules(model, {name: _masked(model, plan, variant.mask_seed) for name, plan in plans.items()})
     if variant.gated:
         if example_input is None:
             raise ValueError("example_input: None; 'sigma' reads the widths of its activations off an input")

@@ -168,9 +168,7 @@ class WAsymLinear(MaskedLayer, nn.Linear):
         """The masked counterpart of `module` with its weights where trainable; options as in the
         constructor."""
         bias = module.bias is not None
-        layer = cls(
-            module.in_features, module.out_features, bias, device="meta", dtype=module.weight.dtype, **options
-        )
+        layer = cls(module.in_features, module.out_features, bias, device="meta", dtype=module.weight.dtype, **options)
         layer._take_over(module)
         return layer
 
