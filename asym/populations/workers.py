@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -126,8 +127,16 @@ def _start_worker(ticks: Any) -> None:
 
     global _ticks
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     _ticks = ticks.put
     prepare_process()
+
+
+def _end_with_parent(parent: int) -> None:
+    """End this process when its parent is gone: a killed command must not leave workers that hold runs locked."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _listen(ticks: Any, done: threading.Event, on_tick: Callable[[float], None]) -> None:
