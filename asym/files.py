@@ -1,8 +1,8 @@
-"""Files that are either whole or absent: temporary name in the same folder, fsync, rename; SHA-256 checksums.
+"""Files that are either whole or absent: temporary name on the same disk, fsync, rename; SHA-256 checksums.
 
 A reader never sees half a file, and a process that is killed in the middle of a write leaves the old file
-as it was beside a temporary file whose name says which process wrote it, so that it can be told from one
-still being written.
+as it was, beside a temporary folder whose name says which process wrote there, so that it can be told from
+one still in use.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from pathlib import Path
 
 _TEMPORARY = re.compile(r"^\.tmp-(?P<pid>\d+)-(?P<host>[0-9a-f]{8})-[0-9a-f]{8}-")
 _A_DAY = 86_400.0
+_UMASK = os.umask(0)  # can only be read by setting it
+os.umask(_UMASK)
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -25,16 +28,20 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
     Args:
         path: the file to write; an existing one is replaced in one step.
-        write: called with a temporary path in the same folder, must create that file.
+        write: called with a temporary path on the same disk, must create that file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / temporary_name(path.name)
+    # A folder, not a file: some writers (safetensors) put temporary files of their own beside what they write.
+    folder = path.parent / temporary_name(path.name)
+    folder.mkdir()
     try:
+        temporary = folder / path.name
         write(temporary)
+        os.chmod(temporary, 0o666 & ~_UMASK)  # the same writers make files that only their owner can read
         sync(temporary)
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
     sync(path.parent)
 
 
@@ -65,16 +72,10 @@ def temporary_name(name: str) -> str:
     return f".tmp-{os.getpid()}-{_host()}-{secrets.token_hex(4)}-{name}"
 
 
-def is_temporary(path: Path) -> bool:
-    """Whether the name is one of `temporary_name`."""
-    return _TEMPORARY.match(path.name) is not None
-
-
 def is_abandoned(path: Path) -> bool:
-    """Whether the process that was writing a temporary file is gone.
+    """Whether the process that made a temporary file or folder is gone.
 
-    Decided by the process number on the same machine; on any machine a temporary file of more than a day is
-    abandoned.
+    Decided by the process number on the same machine; on any machine what is older than a day is abandoned.
     """
     found = _TEMPORARY.match(path.name)
     if found is None:

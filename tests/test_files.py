@@ -29,6 +29,15 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_written_file_has_the_usual_permissions(tmp_path: Path):
+    def private(temporary: Path) -> None:
+        temporary.touch(mode=0o600)
+
+    files.replace_file(tmp_path / "a", private)
+    (tmp_path / "b").touch()
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
 def test_the_checksum_is_sha256_of_the_bytes(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"abc")
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1

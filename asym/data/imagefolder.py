@@ -10,9 +10,11 @@ names, sizes and times of change.
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 import os
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -21,7 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from asym.data.check import ARCHIVES, SPLITS
@@ -35,7 +39,8 @@ SMALLEST_AUGMENTED = 16
 _CACHE_VERSION = 1
 _CHUNK = 128
 _THREADED_BYTES = 4096  # below, a JPEG decodes in microseconds and threads cost more than they save
-_PNG = b"\x89PNG"
+_UNREADABLE = (OSError, EOFError, SyntaxError, ValueError, struct.error, zlib.error)  # what Pillow raises
+_DEEP = ("I", "I;16", "I;16B", "F")
 _DAMAGED = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 
@@ -50,9 +55,7 @@ class Member(NamedTuple):
         return "/".join(self)
 
 
-def load_imagefolder(
-    path: Path, *, cache_dir: Path | None = None, image_size: int | None = None
-) -> ImageData:
+def load_imagefolder(path: Path, *, cache_dir: Path | None = None, image_size: int | None = None) -> ImageData:
     """A data set from image files.
 
     Args:
@@ -70,9 +73,7 @@ def load_imagefolder(
     """
     if image_size is not None and image_size < 1:
         raise ValueError(f"image_size: must be at least 1, got {image_size}")
-    cache = (
-        None if cache_dir is None else cache_dir / f"{_stem(path)}-{_signature(path, image_size)}.safetensors"
-    )
+    cache = None if cache_dir is None else cache_dir / f"{_stem(path)}-{_signature(path, image_size)}.safetensors"
     found = _read_cache(cache) if cache is not None and cache.exists() else None
     if found is None:
         found = _decode_all(path, image_size)
@@ -174,9 +175,7 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
     if not path.is_dir():
         return []
     with os.scandir(path) as entries:
-        return sorted(
-            (entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name
-        )
+        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
 
 def _member(path: Path, name: str, prefixes: set[PurePosixPath]) -> Member | None:
@@ -210,26 +209,28 @@ def _decode(
 
 
 def _decode_one(path: Path, member: Member, blob: bytes, image_size: int | None) -> Tensor:
-    from torchvision.io import ImageReadMode, decode_image
-
     try:
-        data = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
-        image = decode_image(data, ImageReadMode.UNCHANGED)
-        if len(image) == 4 and not blob.startswith(_PNG):  # CMYK
-            image = decode_image(data, ImageReadMode.RGB)
-    except (RuntimeError, ValueError) as error:
+        with Image.open(io.BytesIO(blob), formats=("PNG", "JPEG")) as file:
+            mode = file.mode
+            image = file.convert("L" if mode in ("1", "L", "LA", *_DEEP) else "RGB")
+    except _UNREADABLE as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"dataset: {path}: {member} is truncated or no image ({reason})") from None
-    if image.dtype != torch.uint8:
-        raise ValueError(f"dataset: {path}: {member} has 16 bits a channel; convert it to 8")
-    image = image[: 3 if len(image) >= 3 else 1]
-    return image if image_size is None else _resize(image, image_size)
+    if mode in _DEEP:
+        raise ValueError(f"dataset: {path}: {member} has more than 8 bits a channel; convert it to 8")
+    if image_size is not None:
+        image = _resize(image, image_size)
+    pixels = torch.from_numpy(np.array(image))
+    return pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)
 
 
-def _resize(image: Tensor, size: int) -> Tensor:
-    from torchvision.transforms.v2 import functional
-
-    return functional.center_crop(functional.resize(image, [size], antialias=True), [size, size])
+def _resize(image: Image.Image, size: int) -> Image.Image:
+    """Shorter side to `size` pixels, then the central square; smoothed when it gets smaller."""
+    scale = size / min(image.size)
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    resized = image.resize((width, height), Image.Resampling.BILINEAR)
+    return resized.crop((left, top, left + size, top + size))
 
 
 def _signature(path: Path, image_size: int | None) -> str:
@@ -246,7 +247,8 @@ def _write_cache(cache: Path, splits: dict[str, Split], class_names: list[str]) 
 
     tensors = {f"{name}_images": split.images.contiguous() for name, split in splits.items()}
     tensors |= {f"{name}_labels": split.labels for name, split in splits.items()}
-    metadata = {"class_names": json.dumps(class_names), "fingerprint": fingerprint(*splits.values())}
+    facts = {"class_names": class_names, "fingerprint": fingerprint(*splits.values())}
+    metadata = {"facts": json.dumps(facts)}  # one entry: several would be written in random order
     replace_file(cache, lambda temporary: save_file(tensors, temporary, metadata))
 
 
@@ -256,17 +258,16 @@ def _read_cache(cache: Path) -> tuple[dict[str, Split], list[str]] | None:
 
     try:
         with safe_open(cache, framework="pt") as file:
-            metadata = file.metadata() or {}
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
             names = [name for name in SPLITS if f"{name}_images" in file.keys()]  # noqa: SIM118 (no mapping)
             splits = {
-                name: Split(file.get_tensor(f"{name}_images"), file.get_tensor(f"{name}_labels"))
-                for name in names
+                name: Split(file.get_tensor(f"{name}_images"), file.get_tensor(f"{name}_labels")) for name in names
             }
-    except (OSError, SafetensorError):
+    except (OSError, ValueError, SafetensorError):
         return None
-    if "class_names" not in metadata or metadata.get("fingerprint") != fingerprint(*splits.values()):
+    if facts.get("fingerprint") != fingerprint(*splits.values()):
         return None
-    return splits, json.loads(metadata["class_names"])
+    return splits, facts["class_names"]
 
 
 def _stem(path: Path) -> str:

@@ -6,7 +6,7 @@ normalise(x) = (x − mean) / std      per channel, in units of the raw uint8 va
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -99,8 +99,8 @@ def image_data(
     val: Split,
     test: Split,
     class_names: Sequence[str],
-    mean: Sequence[float],
-    std: Sequence[float],
+    mean: Iterable[float | int],
+    std: Iterable[float | int],
     augment: Augment = Augment(),
 ) -> ImageData:
     """Put a data set together: the way for a loader of one's own.
@@ -113,9 +113,10 @@ def image_data(
         augment: what training does to images.
 
     Raises:
-        ValueError: an empty split, images of different shapes, labels out of range, wrong length of mean or
-        std.
+        ValueError: an empty split, images of different shapes, labels out of range, mean or std of wrong
+            length, std not positive.
     """
+    mean, std = tuple(map(float, mean)), tuple(map(float, std))
     shape = tuple(train.images.shape[1:])
     for split_name, split in (("train", train), ("val", val), ("test", test)):
         if len(split) == 0:
@@ -123,17 +124,15 @@ def image_data(
         if len(split.images) != len(split.labels):
             raise ValueError(f"{split_name}: {len(split.images)} images but {len(split.labels)} labels")
         if tuple(split.images.shape[1:]) != shape:
-            raise ValueError(
-                f"{split_name}: images of {tuple(split.images.shape[1:])}, those of train are {shape}"
-            )
+            raise ValueError(f"{split_name}: images of {tuple(split.images.shape[1:])}, those of train are {shape}")
         low, high = int(split.labels.min()), int(split.labels.max())
         if low < 0 or high >= len(class_names):
-            raise ValueError(
-                f"{split_name}: labels {low} … {high}, but there are {len(class_names)} class names"
-            )
+            raise ValueError(f"{split_name}: labels {low} … {high}, but there are {len(class_names)} class names")
     for what, values in (("mean", mean), ("std", std)):
         if len(values) != shape[0]:
             raise ValueError(f"{what}: {len(values)} values for {shape[0]} channels")
+    if min(std) <= 0:
+        raise ValueError(f"std: must be positive, got {std}")
     return ImageData(
         name=name,
         classes=len(class_names),
@@ -142,8 +141,8 @@ def image_data(
         train=train,
         val=val,
         test=test,
-        mean=tuple(map(float, mean)),
-        std=tuple(map(float, std)),
+        mean=mean,
+        std=std,
         fingerprint=fingerprint(train, val, test),
         augment=augment,
     )
@@ -154,6 +153,6 @@ def fingerprint(*splits: Split) -> str:
     digest = hashlib.sha256()
     for split in splits:
         digest.update(repr(tuple(split.images.shape)).encode())
-        digest.update(split.images.contiguous().numpy().data)
-        digest.update(split.labels.to(torch.int64).numpy().astype("<i8", copy=False).data)
+        digest.update(split.images.cpu().contiguous().numpy().data)
+        digest.update(split.labels.cpu().to(torch.int64).numpy().astype("<i8", copy=False).data)
     return digest.hexdigest()[:FINGERPRINT_LENGTH]

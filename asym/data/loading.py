@@ -81,9 +81,7 @@ def with_train_size(data: ImageData, train_size: int) -> ImageData:
         ValueError: train_size is not between 1 and the number of training images.
     """
     if not 1 <= train_size <= len(data.train):
-        raise ValueError(
-            f"train_size: {train_size} is not between 1 and {len(data.train)}, the size of {data.name}"
-        )
+        raise ValueError(f"train_size: {train_size} is not between 1 and {len(data.train)}, the size of {data.name}")
     train = data.train.take(stratified_subset(data.train.labels, train_size))
     return replace(data, train=train, fingerprint=fingerprint(train, data.val, data.test))
 

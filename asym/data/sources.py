@@ -169,8 +169,10 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
     if content[:4] != bytes((0, 0, 8, dimensions)):
         raise ValueError(f"{path}: is no IDX file of unsigned bytes in {dimensions} dimensions")
     start = 4 + 4 * dimensions
+    if len(content) < start:
+        raise ValueError(f"{path}: is truncated within its header")
     shape = np.frombuffer(content[4:start], dtype=">u4")
-    if len(shape) != dimensions or len(content) != start + int(np.prod(shape, dtype=np.int64)):
+    if len(content) != start + int(np.prod(shape, dtype=np.int64)):
         raise ValueError(f"{path}: holds {len(content) - start} bytes, its header says {shape.tolist()}")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(tuple(map(int, shape))).copy()
 
@@ -200,9 +202,7 @@ def _torchvision(kind: str, root: Path, *, train: bool, download: bool) -> Any:
 
 def _advice(name: str, data_dir: Path | None, what: str) -> str:
     place = data_dir or DEFAULT_DATA_DIR
-    text = (
-        f"dataset: {name} is not in {place} (want {what}); pass --data-dir FOLDER, or --download to fetch it"
-    )
+    text = f"dataset: {name} is not in {place} (want {what}); pass --data-dir FOLDER, or --download to fetch it"
     if name == "fashion_mnist":
         text += ", or install Debian's package dataset-fashion-mnist"
     return text

@@ -11,11 +11,7 @@ from asym.store import config_hash
 from asym.store.hashing import canonical, without_defaults
 
 LEAVES = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=5)
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
 )
 VALUES = st.recursive(
     LEAVES,

@@ -269,6 +269,7 @@ KILLED = textwrap.dedent("""
     import torch
     from asym import files
     from asym.store import Store
+    from asym.store.upkeep import prune
     from pathlib import Path
 
     action, root = sys.argv[1], Path(sys.argv[2])
@@ -288,7 +289,8 @@ KILLED = textwrap.dedent("""
         run.save_checkpoint({"w": torch.full((1000,), 1.0)}, {"epoch": 1})
         child = os.fork()
         if child == 0:  # dies before its n-th change to the disk
-            os.replace, Path.unlink, os.fsync = deadly(os.replace), deadly(Path.unlink), deadly(os.fsync)
+            os.chmod, os.fsync, os.replace = deadly(os.chmod), deadly(os.fsync), deadly(os.replace)
+            Path.unlink = deadly(Path.unlink)
             if action == "save":
                 run.save_checkpoint({"w": torch.full((1000,), 2.0)}, {"epoch": 2})
             else:
@@ -305,6 +307,8 @@ KILLED = textwrap.dedent("""
                 run.save_checkpoint({"w": torch.full((1000,), 3.0)}, {"epoch": 3})
                 assert run.load_checkpoint()[1] == {"epoch": 3}
                 assert len(list(run.path.glob("checkpoint-*.safetensors"))) == 1
+        prune(Store(root / str(left)))
+        assert list(run.path.rglob(".tmp*")) == []
         print(left, state["epoch"])
     """)
 

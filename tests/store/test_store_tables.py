@@ -20,9 +20,7 @@ def rows(**columns: list) -> pd.DataFrame:
 
 def test_the_first_update_makes_the_file(tmp_path: Path):
     path = tmp_path / "results" / "lmc.csv"
-    table = update_table(
-        path, rows(pair=[0, 1], loss=[0.1, 2.0], ok=[True, False], name=["a", "b,c"]), ["pair"]
-    )
+    table = update_table(path, rows(pair=[0, 1], loss=[0.1, 2.0], ok=[True, False], name=["a", "b,c"]), ["pair"])
     assert path.read_text() == 'pair,loss,ok,name\n0,0.1,True,a\n1,2.0,False,"b,c"\n'
     assert [str(kind) for kind in table.dtypes] == ["int64", "float64", "bool", "str"]
     assert {entry.name for entry in path.parent.iterdir()} <= {"lmc.csv", ".lmc.csv.lock"}
@@ -30,9 +28,7 @@ def test_the_first_update_makes_the_file(tmp_path: Path):
 
 def test_rows_of_the_same_key_are_replaced_in_place_and_others_added(tmp_path: Path):
     path = tmp_path / "t.csv"
-    update_table(
-        path, rows(config=["a", "a", "b"], pair=[0, 1, 0], loss=[0.5, 0.25, 0.125]), ["config", "pair"]
-    )
+    update_table(path, rows(config=["a", "a", "b"], pair=[0, 1, 0], loss=[0.5, 0.25, 0.125]), ["config", "pair"])
     table = update_table(path, rows(config=["a", "c"], pair=[1, 0], loss=[9.0, 8.0]), ["config", "pair"])
     assert table.to_dict("list") == {
         "config": ["a", "a", "b", "c"],
@@ -53,9 +49,7 @@ def test_columns_are_united_in_a_stable_order(tmp_path: Path):
 
 def test_the_same_update_twice_changes_nothing(tmp_path: Path):
     path = tmp_path / "t.csv"
-    new = rows(
-        k=[1, 2], x=[1 / 3, float("nan")], s=["a", None], flag=[True, None], n=pd.array([1, None], "Int64")
-    )
+    new = rows(k=[1, 2], x=[1 / 3, float("nan")], s=["a", None], flag=[True, None], n=pd.array([1, None], "Int64"))
     first = update_table(path, new, ["k"])
     text = path.read_text()
     pd.testing.assert_frame_equal(update_table(path, new, ["k"]), first)
@@ -136,9 +130,7 @@ def test_what_is_no_cell_is_named(tmp_path: Path):
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), ["a"], "a column occurs twice"),
     ],
 )
-def test_rows_that_cannot_be_placed_are_refused(
-    tmp_path: Path, new: pd.DataFrame, key: list[str], message: str
-):
+def test_rows_that_cannot_be_placed_are_refused(tmp_path: Path, new: pd.DataFrame, key: list[str], message: str):
     with pytest.raises(ValueError, match=message):
         update_table(tmp_path / "t.csv", new, key)
     assert list(tmp_path.iterdir()) == []
@@ -203,9 +195,7 @@ WRITER = textwrap.dedent("""
 def test_four_processes_lose_nothing(tmp_path: Path):
     path = tmp_path / "t.csv"
     writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), str(writer)], stderr=subprocess.PIPE, text=True
-        )
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(writer)], stderr=subprocess.PIPE, text=True)
         for writer in range(4)
     ]
     for writer in writers:

@@ -26,7 +26,8 @@ def abandoned(store: Store) -> Path:
     code = "from asym.files import temporary_name; print(temporary_name('x'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     path = run.path / done.stdout.strip()
-    path.touch()
+    path.mkdir()
+    (path / ".tmpAbCdEf").touch()
     return path
 
 
@@ -122,9 +123,7 @@ def test_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "arguments", [["lst"], [], ["list", "--unfinished"], ["list", "--runs", "no/such/folder"]]
-)
+@pytest.mark.parametrize("arguments", [["lst"], [], ["list", "--unfinished"], ["list", "--runs", "no/such/folder"]])
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], tmp_path: Path):
     # Also: none of this loads torch, so it answers at once.
     code = f"import sys; from asym.store.__main__ import main; sys.exit(main({arguments}))"
@@ -136,8 +135,6 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], tmp_path: P
 
 
 def test_help_exits_0():
-    done = subprocess.run(
-        [sys.executable, "-m", "asym.store", "--help"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "asym.store", "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "verify" in done.stdout
