@@ -70,7 +70,7 @@ def accuracy(seeds: int = 5, epochs: int = 5) -> list[dict[str, Any]]:
     return rows
 
 
-def _cpu():  # noqa: ANN202
+def _cpu():
     import torch
 
     return torch.device("cpu")

@@ -25,12 +25,12 @@ def run() -> list[dict[str, Any]]:
     for side, batch, images, target in SIZES:
         data = random_images(1, side, images)
 
-        def reference(data=data, batch=batch) -> None:  # noqa: ANN001
+        def reference(data=data, batch=batch) -> None:
             for _ in range(REFERENCE_NETWORKS):
                 network = build("small-cnn", input_shape=data.input_shape, classes=10)
                 plain_epoch(network, data, batch_size=batch, lr=1e-3)
 
-        def ours(side=side, images=images, batch=batch) -> None:  # noqa: ANN001
+        def ours(side=side, images=images, batch=batch) -> None:
             train_share(side, images, batch, 0, NETWORKS)
 
         row = compare(
@@ -57,12 +57,12 @@ def run() -> list[dict[str, Any]]:
     return rows
 
 
-def _plan(side: int, images: int, batch: int):  # noqa: ANN202
+def _plan(side: int, images: int, batch: int):
     data = random_images(1, side, images)
     return plan_for(_population(data, batch, 0, NETWORKS), "cpu")
 
 
-def _population(data, batch: int, first: int, last: int) -> Population:  # noqa: ANN001
+def _population(data, batch: int, first: int, last: int) -> Population:
     recipe = Recipe(lr=1e-3, epochs=1, batch_size=batch)
     architecture = Architecture("small-cnn", data.input_shape, data.classes)
     return Population(architecture, tuple(Member(i, 0, recipe) for i in range(first, last)), data.fingerprint)

@@ -47,15 +47,11 @@ def draw(results: Path) -> list[Path]:
     names = [_file_name(key, [other for other, _ in groups]) for key, _ in groups]
     for name, (key, group) in zip(names, groups):
         own = curves.merge(group[KEY].drop_duplicates(), on=KEY)
-        files += _figure(
-            results / "figures", name, dict(zip(FIGURE, key)), group, own[own["split"] == "test"]
-        )
+        files += _figure(results / "figures", name, dict(zip(FIGURE, key)), group, own[own["split"] == "test"])
     return files
 
 
-def _figure(
-    folder: Path, name: str, key: dict[str, Any], rows: pd.DataFrame, curves: pd.DataFrame
-) -> list[Path]:
+def _figure(folder: Path, name: str, key: dict[str, Any], rows: pd.DataFrame, curves: pd.DataFrame) -> list[Path]:
     from asym.metrics import mean_interval
 
     plt = pyplot()
@@ -75,9 +71,7 @@ def _figure(
         values = part["barrier_loss_mid"].to_numpy(dtype=float)
         mean, low, high, n = mean_interval(values)
         face = colour if alignment == "none" else "white"
-        right.plot(
-            values, [place] * len(values), MARKERS[alignment], color=colour, alpha=0.35, markersize=3.5
-        )
+        right.plot(values, [place] * len(values), MARKERS[alignment], color=colour, alpha=0.35, markersize=3.5)
         right.plot([low, high], [place, place], color=colour, linewidth=1.6)
         right.plot([mean], [place], MARKERS[alignment], color=colour, markerfacecolor=face, markersize=6)
         right.annotate(
@@ -108,11 +102,11 @@ def _series(rows: pd.DataFrame) -> list[tuple[str, pd.Series]]:
     out = []
     for variant, alignment, config in found.itertuples(index=False):
         mask = (rows["variant"] == variant) & (rows["alignment"] == alignment) & (rows["config"] == config)
-        label = NAMES.get(variant, variant) + ALIGNED.get(alignment, f" ({alignment})")
+        label = str(NAMES.get(variant, variant)) + ALIGNED.get(alignment, f" ({alignment})")
         same = rows[(rows["variant"] == variant) & (rows["alignment"] == alignment)]
         if same["config"].nunique() > 1:
             differing = [s for s in SETTINGS if s in rows and same[s].astype(str).nunique() > 1]
-            label += ", " + ", ".join(f"{s} {rows.loc[mask, s].iloc[0]}" for s in differing[:2])
+            label = f"{label}, " + ", ".join(f"{s} {rows.loc[mask, s].iloc[0]}" for s in differing[:2])
         out.append((label, mask))
     return out
 

@@ -1,4 +1,4 @@
-"""One look for all figures: colour-blind-safe, the same colour for the same variant everywhere, legible at column width.
+"""One look for all figures: colour-blind-safe, one colour a variant everywhere, legible at column width.
 
 Colours are those of Okabe and Ito (2008). Figures are saved as PNG and as PDF with embedded fonts.
 """
@@ -69,8 +69,6 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
     figure.savefig(paths[0], bbox_inches="tight", metadata={"Software": None})
-    figure.savefig(
-        paths[1], bbox_inches="tight", metadata={"CreationDate": None, "Producer": None, "Creator": None}
-    )
+    figure.savefig(paths[1], bbox_inches="tight", metadata={"CreationDate": None, "Producer": None, "Creator": None})
     plt.close(figure)
     return paths

@@ -70,9 +70,7 @@ def run_command(
         args: the command line, `sys.argv[1:]` by default.
     """
     try:
-        config = parse(
-            config_class, sys.argv[1:] if args is None else args, prog=prog, description=description
-        )
+        config = parse(config_class, sys.argv[1:] if args is None else args, prog=prog, description=description)
         prepared = prepare(config)
     except KeyboardInterrupt:
         return 130
@@ -90,9 +88,7 @@ def run_command(
     except Exception as error:  # the last resort of a command: say what happened and what is kept
         if getattr(config, "debug", False):
             raise
-        message = (
-            f"{prog}: failed: {type(error).__name__}: {one_line(error)}; {kept}; run the same command again"
-        )
+        message = f"{prog}: failed: {type(error).__name__}: {one_line(error)}; {kept}; run the same command again"
         print(f"{message} to go on, with --debug for the traceback", file=sys.stderr)
         return 1
     return 0

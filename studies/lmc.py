@@ -26,7 +26,7 @@ from studies.presets import Defaults, defaults
 if TYPE_CHECKING:
     import pandas as pd
 
-    from studies.lmc_pairs import Task, Trial
+    from studies.lmc_pairs import CheckpointTask, Task, Trial
 
 KEY = ("config", "variant", "alignment", "pair")
 GROUP = ("config", "preset", "arch", "dataset", "variant", "alignment")
@@ -147,12 +147,25 @@ class Config:
             raise InputError(f"--points: got {self.points}, must be odd and at least 3")
         if self.lr is not None and self.lrs is not None:
             raise InputError("--lr and --lrs: give one of them, a fixed rate or rates to tune over")
+        for flag, needed in (
+            ("kappa", ("w", "w-init")),
+            ("n_fix_scale", ("w", "w-init", "w-zero")),
+            ("gate", ("sigma",)),
+            ("bias_range", ("bias",)),
+        ):
+            default = type(self).__dataclass_fields__[flag].default
+            if getattr(self, flag) != default and not set(needed) & set(self.variants):
+                name = flag.replace("_", "-")
+                raise InputError(f"--{name}: has no meaning without {' or '.join(needed)} among --variants")
         if self.align_asymmetric and not any(v in ("w", "w-zero") for v in self.variants):
             raise InputError("--align-asymmetric: has no meaning without w or w-zero among --variants")
         if len(self.checkpoints) not in (0, 2):
             raise InputError(f"--checkpoints: got {len(self.checkpoints)} files, must be two")
         if self.checkpoints and len(self.variants) > 1:
             raise InputError("--checkpoints: name the one variant of the networks with --variants")
+        for flag in ("pairs", "epochs", "lr", "lrs", "batch_size", "weight_decay", "schedule", "warmup"):
+            if self.checkpoints and getattr(self, flag) is not None:
+                raise InputError(f"--{flag.replace('_', '-')}: has no meaning with --checkpoints, nothing is trained")
 
     def preset_defaults(self, variant: str) -> Defaults:
         """The preset's values for one variant."""
@@ -164,8 +177,8 @@ class Job:
     """One variant of a prepared study."""
 
     variant: str
-    tasks: dict[float, list[Task]]
-    """Learning rate → the pairs trained at it."""
+    tasks: dict[float, list[Task | CheckpointTask]]
+    """Learning rate → the pairs trained at it; a single entry at 0 for networks from files."""
     trials: dict[float, Trial]
     """Learning rate → the network that is trained to choose it; empty where the rate is given."""
     layers: list[str]

@@ -7,7 +7,7 @@ import time
 
 from asym.populations import run_tasks, train_chunk
 from studies.lmc import Config, Job
-from studies.lmc_pairs import Task
+from studies.lmc_pairs import CheckpointTask, Task
 from studies.lmc_setup import default_jobs
 
 BYTES_PER_ENTRY = 4
@@ -15,9 +15,12 @@ BYTES_PER_ENTRY = 4
 
 def estimate(config: Config, jobs: list[Job]) -> str:
     """A few lines; each variant's step is timed on this machine, measurements along lines are not counted."""
+    device = next(iter(jobs[0].tasks.values()))[0].device
     lines, total_s, total_bytes, networks = [], 0.0, 0, 0
     for job in jobs:
         task = next(iter(job.tasks.values()))[0]
+        if isinstance(task, CheckpointTask):
+            return f"{' and '.join(task.files)}: two networks to measure, nothing to train; nothing was written"
         epochs = task.population.members[0].recipe.epochs
         count = len(job.trials) + 2 * len(next(iter(job.tasks.values())))
         per_epoch = run_tasks(time_epoch, [(task,)])[0]
@@ -27,7 +30,7 @@ def estimate(config: Config, jobs: list[Job]) -> str:
             f"{per_epoch:.1f} s, {task.columns['params']:,} trainable parameters"
         )
         total_s, total_bytes, networks = total_s + seconds, total_bytes + size, networks + count
-    processes = default_jobs(config, task.device, networks)
+    processes = default_jobs(config, device, networks)
     lines.append(
         f"together: {networks} networks, about {total_s / processes / 60:.1f} min of training in {processes} "
         f"process(es), about {total_bytes / 1e6:.0f} MB in {config.runs}; nothing was written"

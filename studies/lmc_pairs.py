@@ -23,8 +23,10 @@ from torch import Tensor, nn
 
 from asym.data import ImageData, load
 from asym.metrics import accuracy_barrier_curve, barrier_curve
+from asym.models.checkpoints import load_checkpoint
 from asym.nn import to_plain
 from asym.populations import (
+    Architecture,
     Evaluator,
     Layout,
     Plan,
@@ -85,6 +87,19 @@ class Measure:
     def lambdas(self) -> list[float]:
         """Equally spaced from 0 to 1; the middle one is exactly ½."""
         return [i / (self.points - 1) for i in range(self.points)]
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointTask:
+    """Two networks from files to measure."""
+
+    architecture: Architecture
+    files: tuple[str, str]
+    data: DataArgs
+    measure: Measure
+    alignments: tuple[str, ...]
+    device: str
+    columns: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,6 +189,20 @@ def measure_pair(task: Task) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
     return rows, curves
 
 
+def measure_checkpoints(task: CheckpointTask) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows and curves of two networks from files; nothing is kept in the store."""
+    data = task.data.load()
+    networks = [to_plain(load_checkpoint(task.architecture.build(0), file)).eval() for file in task.files]
+    rows, curves = [], []
+    for alignment in task.alignments:
+        _, tables, state = _measure(networks, data, task, alignment, diverged=False)
+        key = {**task.columns, "alignment": alignment}
+        rows.append({**key, **state["row"], "diverged_a": 0, "diverged_b": 0, "wall_s": round(state["wall_s"], 3)})
+        curves += [{**key, **point} for point in tables["curve"].to_dict("records")]
+        tick(PATH_EPOCHS)
+    return rows, curves
+
+
 def _networks(population: Population, trained: Trained) -> list[nn.Module]:
     out = []
     for i, member in enumerate(population.members):
@@ -186,7 +215,7 @@ def _networks(population: Population, trained: Trained) -> list[nn.Module]:
 
 
 def _measure(
-    networks: list[nn.Module], data: ImageData, task: Task, alignment: str, diverged: bool
+    networks: list[nn.Module], data: ImageData, task: Task | CheckpointTask, alignment: str, diverged: bool
 ) -> tuple[dict[str, Tensor], dict[str, pd.DataFrame], dict[str, Any]]:
     start = time.perf_counter()
     measure, prefix = task.measure, {"test": "", "train": "train_"}
@@ -205,8 +234,8 @@ def _measure(
             second = permute(permutation_spec(a, _example(data)), match.perms, second)
         splits = {name: subset(getattr(data, name), measure.images, name) for name in prefix}
         evaluate = Evaluator(a, layout, data, splits, device=task.device, reestimate=True)
-        rows = [layout.flatten(tensors).clone() for tensors in (first, second)]
-        curves = path(evaluate, *rows, measure.lambdas)
+        row_a, row_b = layout.flatten(first), layout.flatten(second)
+        curves = path(evaluate, row_a, row_b, measure.lambdas)
     for split, name in prefix.items():
         loss, accuracy = (np.asarray(values) for values in curves[split])
         row |= {f"{name}loss_a": loss[0], f"{name}loss_b": loss[-1]}
@@ -228,9 +257,7 @@ def _measure(
     return tensors, {"curve": curve}, {"row": row, "wall_s": time.perf_counter() - start}
 
 
-def align(
-    a: nn.Module, b: nn.Module, data: ImageData, alignment: str, restarts: int, device: str
-) -> Matching:
+def align(a: nn.Module, b: nn.Module, data: ImageData, alignment: str, restarts: int, device: str) -> Matching:
     """Permutations that bring plain network `b` close to `a`, by weights or by activations on training images."""
     from asym.symmetry import activation_matching, weight_matching
 

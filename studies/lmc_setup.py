@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from asym.data import ImageData
+from asym.files import sha256_file
+from asym.models.checkpoints import load_checkpoint
 from asym.nn import Variant
 from asym.populations import Architecture, Member, Population, Recipe, chunks_of, cpu_count, plan_for
 from asym.populations.population import compact
@@ -16,7 +18,16 @@ from asym.seeds import derived_seed
 from asym.store import CorruptRun, Store, config_hash, read_table
 from studies.cli import InputError
 from studies.lmc import ASYMMETRIC, Config, Job
-from studies.lmc_pairs import MEASURE_VERSION, DataArgs, Measure, Task, Trial, path_configs, validation_config
+from studies.lmc_pairs import (
+    MEASURE_VERSION,
+    CheckpointTask,
+    DataArgs,
+    Measure,
+    Task,
+    Trial,
+    path_configs,
+    validation_config,
+)
 from studies.presets import Defaults
 
 
@@ -56,9 +67,7 @@ def resolve_device(name: str) -> str:
     try:
         device = torch.device(name)
         if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise InputError(
-                f"--device: {name} is not there; CUDA devices found: {torch.cuda.device_count()}"
-            )
+            raise InputError(f"--device: {name} is not there; CUDA devices found: {torch.cuda.device_count()}")
         if device.type == "mps" and not torch.backends.mps.is_available():
             raise InputError("--device: mps is not there")
         if device.type not in ("cpu", "cuda", "mps"):
@@ -96,43 +105,17 @@ def recipe_of(config: Config, preset: Defaults, lr: float) -> Recipe:
 
 def _job(config: Config, variant: str, data: ImageData, data_args: DataArgs, device: str) -> Job:
     preset = config.preset_defaults(variant)
-    masked = variant in ("w", "w-init", "w-zero")
-    kappa = (
-        (config.kappa if config.kappa is not None else preset.kappa)
-        if masked and variant != "w-zero"
-        else None
-    )
-    architecture = Architecture(
-        config.arch,
-        data.input_shape,
-        data.classes,
-        config.width,
-        config.norm,
-        Variant(
-            name=variant,
-            kappa=kappa,
-            n_fix_scale=config.n_fix_scale if masked else 1.0,
-            bias_range=config.bias_range if variant == "bias" else Variant().bias_range,
-            gate=config.gate if variant == "sigma" else "sigmoid",
-        ),
-    )
+    architecture = _architecture(config, variant, preset, data)
+    alignments, measure = _alignments(config, variant), _measure_of(config, preset)
+    if config.checkpoints:
+        return _checkpoint_job(config, architecture, data, data_args, measure, alignments, device)
     fixed_lr = config.lr if config.lr is not None else (None if config.lrs else preset.lr)
     lrs = (fixed_lr,) if fixed_lr is not None else tuple(sorted(set(config.lrs or preset.lrs)))
-    alignments = tuple(
-        a for a in config.alignments
-        if a == "none" or variant not in ASYMMETRIC or (config.align_asymmetric and variant != "sigma")
-    )  # fmt: skip
-    if not alignments:
-        raise InputError(f"--alignments: {variant} networks have no symmetry to align along; add none")
-    restarts = config.restarts if config.restarts is not None else preset.restarts
-    images = config.eval_images if config.eval_images is not None else preset.eval_images
-    measure = Measure(config.points, images, restarts)
-    pairs = config.pairs if config.pairs is not None else preset.pairs
-
-    tasks: dict[float, list[Task]] = {}
+    tasks: dict[float, list[Task | CheckpointTask]] = {}
     trials: dict[float, Trial] = {}
     for lr in lrs:
         recipe = recipe_of(config, preset, lr)
+        pairs = config.pairs if config.pairs is not None else preset.pairs
         populations = [_population(config.seed, k, architecture, recipe, data) for k in range(pairs)]
         plan = plan_for(populations[0], device)
         key = config_hash(
@@ -143,45 +126,124 @@ def _job(config: Config, variant: str, data: ImageData, data_args: DataArgs, dev
                 "seed": config.seed,
             }
         )
+        shared = _columns(config, architecture, data, key) | {
+            "lr": lr,
+            "tuned_over": " ".join(map(str, lrs)) if len(lrs) > 1 else "",
+            "epochs": recipe.epochs,
+            "train_images": len(data.train.labels),
+        }
         tasks[lr] = []
         for k, population in enumerate(populations):
-            columns = {
-                "study": "lmc",
-                "preset": config.preset,
-                "arch": config.arch,
-                "dataset": data.name,
-                "variant": variant,
-                "alignment": "",
-                "pair": k,
-                "seed_a": population.members[0].seed,
-                "seed_b": population.members[1].seed,
-                "mask_seed": population.members[0].mask_seed,
-                "width": config.width,
-                "norm": config.norm or "default",
-                "kappa": "table" if masked and kappa is None else "" if kappa is None else str(kappa),
-                "n_fix_scale": config.n_fix_scale,
-                "params": architecture.trainable,
-                "lr": lr,
-                "tuned_over": " ".join(map(str, lrs)) if len(lrs) > 1 else "",
-                "epochs": recipe.epochs,
-                "train_images": len(data.train.labels),
-                "config": key,
-            }
-            tasks[lr].append(
-                Task(population, plan, data_args, measure, alignments, str(config.runs), device, columns)
-            )
+            a, b = population.members
+            columns = shared | {"pair": k, "seed_a": a.seed, "seed_b": b.seed, "mask_seed": a.mask_seed}
+            runs = str(config.runs)
+            tasks[lr].append(Task(population, plan, data_args, measure, alignments, runs, device, columns))
         if len(lrs) > 1:
-            member = Member(
-                derived_seed(config.seed, "tuning"), derived_seed(config.seed, "tuning", "mask"), recipe
-            )
-            trial = Population(architecture, (member,), data.fingerprint)
+            seeds = derived_seed(config.seed, "tuning"), derived_seed(config.seed, "tuning", "mask")
+            trial = Population(architecture, (Member(*seeds, recipe),), data.fingerprint)
             trials[lr] = Trial(trial, plan_for(trial, device), data_args, str(config.runs), device)
     return Job(variant, tasks, trials, architecture.describe())
 
 
-def _population(
-    seed: int, pair: int, architecture: Architecture, recipe: Recipe, data: ImageData
-) -> Population:
+def _checkpoint_job(
+    config: Config,
+    architecture: Architecture,
+    data: ImageData,
+    data_args: DataArgs,
+    measure: Measure,
+    alignments: tuple[str, ...],
+    device: str,
+) -> Job:
+    """A job that compares two networks from files.
+
+    Raises:
+        FileNotFoundError, ValueError: if a file is missing, damaged, of another network or holds NaN.
+    """
+    a, b = config.checkpoints
+    networks = [load_checkpoint(architecture.build(0), file) for file in (a, b)]
+    constants = [
+        {k: v for k, v in n.state_dict().items() if k.rpartition(".")[2] in ("mask", "fixed")} for n in networks
+    ]
+    for name, value in constants[0].items():
+        if not torch.equal(value, constants[1][name]):
+            raise InputError(f"--checkpoints: {a} and {b} differ in {name}; networks must share masks and fixed values")
+    key = config_hash(
+        {
+            "architecture": compact(architecture),
+            "data": data.fingerprint,
+            "files": [sha256_file(file) for file in (a, b)],
+            "measure": {"version": MEASURE_VERSION, **dataclasses.asdict(measure)},
+        }
+    )
+    columns = _columns(config, architecture, data, key) | {
+        "lr": float("nan"),
+        "tuned_over": "",
+        "epochs": 0,
+        "train_images": len(data.train.labels),
+        "pair": 0,
+        "seed_a": -1,
+        "seed_b": -1,
+        "mask_seed": -1,
+    }
+    files = (str(a), str(b))
+    task = CheckpointTask(architecture, files, data_args, measure, alignments, device, columns)
+    return Job(config.variants[0], {0.0: [task]}, {}, architecture.describe())
+
+
+def _architecture(config: Config, variant: str, preset: Defaults, data: ImageData) -> Architecture:
+    masked = variant in ("w", "w-init", "w-zero")
+    kappa = None
+    if masked and variant != "w-zero":
+        kappa = config.kappa if config.kappa is not None else preset.kappa
+    options = Variant(
+        name=variant,
+        kappa=kappa,
+        n_fix_scale=config.n_fix_scale if masked else 1.0,
+        bias_range=config.bias_range if variant == "bias" else Variant().bias_range,
+        gate=config.gate if variant == "sigma" else "sigmoid",
+    )
+    return Architecture(config.arch, data.input_shape, data.classes, config.width, config.norm, options)
+
+
+def _alignments(config: Config, variant: str) -> tuple[str, ...]:
+    asymmetric = variant == "sigma" or (variant in ASYMMETRIC and not config.align_asymmetric)
+    alignments = tuple(a for a in config.alignments if a == "none" or not asymmetric)
+    if not alignments:
+        raise InputError(
+            f"--alignments: {variant} networks have no symmetry to align along; add none, or leave {variant} out"
+        )
+    return alignments
+
+
+def _measure_of(config: Config, preset: Defaults) -> Measure:
+    images = config.eval_images if config.eval_images is not None else preset.eval_images
+    return Measure(config.points, images, config.restarts if config.restarts is not None else preset.restarts)
+
+
+def _columns(config: Config, architecture: Architecture, data: ImageData, key: str) -> dict[str, Any]:
+    variant = architecture.variant
+    kappa = variant.kappa if variant.name != "w-zero" else 0.0
+    return {
+        "study": "lmc",
+        "preset": config.preset,
+        "arch": config.arch,
+        "dataset": data.name,
+        "variant": variant.name,
+        "alignment": "",
+        "pair": 0,
+        "seed_a": 0,
+        "seed_b": 0,
+        "mask_seed": 0,
+        "width": config.width,
+        "norm": config.norm or "default",
+        "kappa": ("table" if kappa is None else f"{kappa:g}") if variant.plans else "",
+        "n_fix_scale": config.n_fix_scale,
+        "params": architecture.trainable,
+        "config": key,
+    }
+
+
+def _population(seed: int, pair: int, architecture: Architecture, recipe: Recipe, data: ImageData) -> Population:
     mask_seed = derived_seed(seed, "mask", pair)
     members = (Member(derived_seed(seed, "network", 2 * pair + k), mask_seed, recipe) for k in range(2))
     return Population(architecture, tuple(members), data.fingerprint)
@@ -216,9 +278,9 @@ def stored(jobs: list[Job]) -> list[tuple[str, dict[str, Any]]]:
             out.append(("validation", validation_config(config_hash(whole))))
         for tasks in job.tasks.values():
             for task in tasks:
+                if isinstance(task, CheckpointTask):
+                    continue
                 whole = config_hash(run_config(task.population, task.plan))
-                out += [
-                    (KIND, run_config(chunk, task.plan)) for chunk in chunks_of(task.population, task.plan)
-                ]
+                out += [(KIND, run_config(chunk, task.plan)) for chunk in chunks_of(task.population, task.plan)]
                 out += [("path", c) for c in path_configs(task, whole).values()]
     return out

@@ -11,7 +11,7 @@ import torch
 from asym.populations import run_tasks
 from asym.store import update_table
 from studies.lmc import GROUP, KEY, VALUES, Config, Job
-from studies.lmc_pairs import PATH_EPOCHS, Task, Trial, measure_pair, tune
+from studies.lmc_pairs import PATH_EPOCHS, CheckpointTask, Task, Trial, measure_checkpoints, measure_pair, tune
 from studies.lmc_setup import default_jobs
 from studies.progress import Progress
 from studies.tables import commit, device_name, interval_text, render, summarise
@@ -29,9 +29,7 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
     stamp = {"device": device_name(device), "torch": torch.__version__, "commit": commit()}
     chosen = _choose_rates(config, jobs, device, stamp)
     tasks = [task for job in jobs for task in job.tasks[chosen[job.variant]]]
-    tasks.sort(
-        key=lambda task: task.columns["pair"]
-    )  # all variants get their first pair before any its second
+    tasks.sort(key=lambda task: task.columns["pair"])  # all variants get their first pair before any its second
     keys = {task.columns["config"] for task in tasks}
 
     total = sum(_epochs(task) + PATH_EPOCHS * len(task.alignments) for task in tasks)
@@ -45,7 +43,7 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
             update_table(config.out / "lmc.csv", pd.DataFrame([row | stamp for row in rows]), list(KEY))
 
         run_tasks(
-            measure_pair,
+            measure_checkpoints if config.checkpoints else measure_pair,
             [(task,) for task in tasks],
             jobs=default_jobs(config, device, len(tasks)),
             on_tick=progress.add,
@@ -61,9 +59,7 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     """Mean, 95 % interval over pairs and n of each measure, for each config, variant and alignment."""
     ends = {m: rows[[f"{m}_a", f"{m}_b"]].mean(axis=1) for m in ("loss", "acc", "train_loss", "train_acc")}
     out = summarise(rows.assign(**ends), GROUP, VALUES)
-    diverged = rows.assign(d=(rows["diverged_a"] > 0) | (rows["diverged_b"] > 0)).groupby(
-        list(GROUP), sort=False
-    )
+    diverged = rows.assign(d=(rows["diverged_a"] > 0) | (rows["diverged_b"] > 0)).groupby(list(GROUP), sort=False)
     return out.merge(diverged["d"].sum().rename("diverged").reset_index(), on=list(GROUP))
 
 
@@ -90,7 +86,8 @@ def summary_text(config: Config, jobs: list[Job]) -> str:
         cells = [interval_text(row[v], row[f"{v}_low"], row[f"{v}_high"]) for v in names]
         lines.append([row["variant"], row["alignment"], n, *cells])
     head = rows.iloc[0]
-    title = f"{head['arch']} on {head['dataset']}: mean [95 % interval] over n pairs; losses in nats, accuracies as fractions"
+    units = "mean [95 % interval] over n pairs; losses in nats, accuracies as fractions"
+    title = f"{head['arch']} on {head['dataset']}: {units}"
     return f"{title}\n{render(columns, lines)}"
 
 
@@ -120,9 +117,7 @@ def _choose_rates(config: Config, jobs: list[Job], device: str, stamp: dict[str,
     rows = []
     for (variant, lr, trial), result in zip(trials, results):
         task = next(job for job in jobs if job.variant == variant).tasks[lr][0]
-        cells = {
-            k: task.columns[k] for k in ("preset", "arch", "dataset", "variant", "lr", "epochs", "config")
-        }
+        cells = {k: task.columns[k] for k in ("preset", "arch", "dataset", "variant", "lr", "epochs", "config")}
         rows.append(cells | {"seed": trial.population.members[0].seed} | result | stamp)
     table = pd.DataFrame(rows)
     best = table.loc[table.groupby("variant")["val_loss"].idxmin()]
@@ -132,5 +127,7 @@ def _choose_rates(config: Config, jobs: list[Job], device: str, stamp: dict[str,
     return chosen
 
 
-def _epochs(task: Task) -> int:
+def _epochs(task: Task | CheckpointTask) -> int:
+    if isinstance(task, CheckpointTask):
+        return 0
     return sum(member.recipe.epochs for member in task.population.members)

@@ -23,6 +23,9 @@ Doubts about the published recipe, and how `paper` settles them:
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
+
+ScheduleName = Literal["constant", "linear", "geometric", "triangular", "cosine"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Defaults:
     pairs: int
     batch_size: int
     weight_decay: float
-    schedule: str
+    schedule: ScheduleName
     warmup: float
     lr: float | None
     """A fixed rate, or None: tune over `lrs`."""

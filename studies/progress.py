@@ -38,9 +38,7 @@ class Progress:
         elif not self.quiet and now - self.last > PLAIN_EVERY_S and self.done < self.total:
             self.last = now
             left = (now - self.start) * (self.total - self.done) / max(self.done, 1e-9)
-            print(
-                f"{self.label}: {self.done / self.total:.0%}, about {_duration(left)} left", file=sys.stderr
-            )
+            print(f"{self.label}: {self.done / self.total:.0%}, about {_duration(left)} left", file=sys.stderr)
 
     def __enter__(self) -> Self:
         return self

@@ -28,9 +28,7 @@ def commit() -> str:
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != here:
             return "unknown"
-        return git("rev-parse", "--short=12", "HEAD") + (
-            "+dirty" if git("status", "--porcelain", "-uno") else ""
-        )
+        return git("rev-parse", "--short=12", "HEAD") + ("+dirty" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

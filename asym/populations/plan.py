@@ -41,9 +41,7 @@ class Plan:
     """Whether images and convolutions use the channels-last layout."""
 
 
-def make_plan(
-    network: nn.Module, input_shape: tuple[int, ...], batch_size: int, device: torch.device
-) -> Plan:
+def make_plan(network: nn.Module, input_shape: tuple[int, ...], batch_size: int, device: torch.device) -> Plan:
     """The plan for networks like `network` on inputs of `input_shape` (without the batch axis)."""
     has_running = any(name.endswith("running_mean") for name, _ in network.named_buffers())
     spatial = any(isinstance(m, nn.Conv2d) for m in network.modules())
@@ -77,9 +75,7 @@ def supports_bfloat16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu":
         return False
-    probes = (
-        getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    )
+    probes = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return any(probe() for probe in probes if probe is not None)
 
 

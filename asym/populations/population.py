@@ -29,12 +29,12 @@ class Architecture:
     classes: int
     width: float = 1.0
     norm: str | None = None
-    variant: Variant = Variant()
+    variant: Variant = dataclasses.field(default_factory=Variant)
 
     def build(self, seed: int, mask_seed: int = 0) -> nn.Module:
         """The network with the initial weights of `seed` and the masks and fixed values of `mask_seed`."""
-        options = self._options | {"variant": dataclasses.replace(self.variant, mask_seed=mask_seed)}
-        return build(**options, seed=seed)
+        masked = dataclasses.replace(self, variant=dataclasses.replace(self.variant, mask_seed=mask_seed))
+        return build(**masked._options, seed=seed)
 
     @property
     def layers(self) -> dict[str, dict[str, Any]]:
@@ -68,7 +68,7 @@ class Member:
     """Determines initial weights, data order and augmentation."""
     mask_seed: int = 0
     """Determines masks and fixed values; networks that are to be compared share it."""
-    recipe: Recipe = Recipe()
+    recipe: Recipe = dataclasses.field(default_factory=Recipe)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +104,7 @@ def compact(value: Any) -> dict[str, Any]:
     out = {}
     for field in dataclasses.fields(value):
         entry = getattr(value, field.name)
-        if entry != field.default:
+        factory = field.default_factory
+        if entry != (field.default if factory is dataclasses.MISSING else factory()):
             out[field.name] = compact(entry) if dataclasses.is_dataclass(entry) else entry
     return out

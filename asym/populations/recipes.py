@@ -60,16 +60,12 @@ class Recipe:
         check(self.augment in get_args(AugmentMode), "augment", f"one of {get_args(AugmentMode)}")
         check(math.isfinite(self.lr) and self.lr > 0, "lr", "a positive number")
         check(math.isfinite(self.weight_decay) and self.weight_decay >= 0, "weight_decay", "zero or positive")
-        check(
-            math.isfinite(self.warmup) and self.warmup >= 0, "warmup", "zero or a positive number of epochs"
-        )
+        check(math.isfinite(self.warmup) and self.warmup >= 0, "warmup", "zero or a positive number of epochs")
         check(self.epochs >= 1, "epochs", "at least 1")
         check(self.batch_size >= 1, "batch_size", "at least 1")
         check(0 <= self.smoothing < 1, "smoothing", "in [0, 1)")
         if self.schedule == "triangular":
-            check(
-                0 < self.warmup < self.epochs, "warmup", "between 0 and the epochs for a triangular schedule"
-            )
+            check(0 < self.warmup < self.epochs, "warmup", "between 0 and the epochs for a triangular schedule")
 
     def lr_at(self, epoch: float) -> float:
         """The learning rate at real-valued `epoch` in [0, epochs]."""

@@ -86,9 +86,7 @@ def train_or_load(
         CorruptRun: if the stored files are damaged.
     """
     if len(chunk.members) > plan.chunk:
-        raise ValueError(
-            f"chunk: {len(chunk.members)} members, the plan trains {plan.chunk} together; see chunks_of"
-        )
+        raise ValueError(f"chunk: {len(chunk.members)} members, the plan trains {plan.chunk} together; see chunks_of")
     if data.fingerprint != chunk.data:
         raise ValueError(f"data: the population names {chunk.data}, got {data.name} with {data.fingerprint}")
     run = run_of(store, chunk, plan)
@@ -141,18 +139,17 @@ def train_population(
 def load(run: Run) -> Trained:
     """The result of a finished run."""
     tensors, state = run.tensors(), run.state()
-    history = run.table("history").to_dict("records")
+    history = [{str(k): v for k, v in row.items()} for row in run.table("history").to_dict("records")]
     return Trained(tensors["theta"], tensors["running"], history, state["diverged"], state["wall_s"])
 
 
 def _keep(run: Run, chunk: Population, trained: Trained, state: dict[str, Any]) -> None:
     constants: dict[str, Tensor] = {}
+    first = chunk.members[0]
+    layout = Layout.trainable(chunk.architecture.build(first.seed, first.mask_seed))
     for mask_seed in sorted({m.mask_seed for m in chunk.members}):
-        network = chunk.architecture.build(chunk.members[0].seed, mask_seed)
-        layout, moving = (
-            Layout.trainable(network),
-            {*Layout.trainable(network).names, *Layout.running(network).names},
-        )
+        network = chunk.architecture.build(first.seed, mask_seed)
+        moving = {*layout.names, *Layout.running(network).names}
         fixed = {name: value for name, value in network.state_dict().items() if name not in moving}
         constants |= {f"mask_seed={mask_seed}/{name}": value.clone() for name, value in fixed.items()}
     tensors = {"theta": trained.theta, "running": trained.running, **constants}

@@ -168,9 +168,7 @@ def _run_epoch(
 class _Chunk:
     """The networks of a chunk: θ, running statistics, and how to get gradients."""
 
-    def __init__(
-        self, architecture: Architecture, members: Sequence[Member], plan: Plan, device: torch.device
-    ) -> None:
+    def __init__(self, architecture: Architecture, members: Sequence[Member], plan: Plan, device: torch.device) -> None:
         networks = [architecture.build(m.seed, m.mask_seed) for m in members]
         self.layout = Layout.trainable(networks[0])
         if not self.layout.names:
@@ -183,9 +181,7 @@ class _Chunk:
         else:
             self.running = torch.zeros(len(members), 0, device=device)
         moving = {*self.layout.names, *self.running_layout.names}
-        self.constants = [
-            {k: v.detach().to(device) for k, v in t.items() if k not in moving} for t in tensors
-        ]
+        self.constants = [{k: v.detach().to(device) for k, v in t.items() if k not in moving} for t in tensors]
         self.shared_constants = len({m.mask_seed for m in members}) == 1
         self.network = networks[0].to(device).train()
         self.plan = plan
@@ -297,9 +293,7 @@ class _Batches:
         return shifts.to(device), flips.to(device)
 
 
-def cross_entropy(
-    logits: Float[Tensor, "b c"], labels: Tensor, smoothing: Float[Tensor, ""]
-) -> Float[Tensor, ""]:
+def cross_entropy(logits: Float[Tensor, "b c"], labels: Tensor, smoothing: Float[Tensor, ""]) -> Float[Tensor, ""]:
     """Cross-entropy in nats with the target (1 − s) · one-hot + s · uniform, averaged over the batch."""
     log_p = F.log_softmax(logits, dim=-1)
     hit = log_p.gather(-1, labels[:, None])[:, 0]
