@@ -72,6 +72,16 @@ def temporary_name(name: str) -> str:
     return f".tmp-{os.getpid()}-{_host()}-{secrets.token_hex(4)}-{name}"
 
 
+def remove_abandoned(folder: Path, *, recursive: bool = False, dry_run: bool = False) -> list[Path]:
+    """Delete what dead processes left in a folder (and below it); returns what it was, sorted."""
+    found = folder.rglob(".tmp-*") if recursive else folder.glob(".tmp-*")
+    doomed = sorted(path for path in found if is_abandoned(path))
+    if not dry_run:
+        for path in doomed:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    return doomed
+
+
 def is_abandoned(path: Path) -> bool:
     """Whether the process that made a temporary file or folder is gone.
 

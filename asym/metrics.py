@@ -101,9 +101,7 @@ def barrier_curve(losses: ArrayLike, lambdas: ArrayLike | None = None) -> Barrie
     points = np.linspace(0, 1, len(losses)) if lambdas is None else np.asarray(lambdas, dtype=np.float64)
     middle = np.flatnonzero(np.abs(points - 0.5) < 1e-9)
     if len(middle) == 0:
-        raise ValueError(
-            f"lambdas: ½ is not among the {len(points)} points; use an odd number of equally spaced ones"
-        )
+        raise ValueError(f"lambdas: ½ is not among the {len(points)} points; use an odd number of equally spaced ones")
     return Barrier(float(above[middle[0]]), float(above.max()))
 
 

@@ -123,6 +123,11 @@ def image_data(
             raise ValueError(f"{split_name}: {name} has no images there")
         if len(split.images) != len(split.labels):
             raise ValueError(f"{split_name}: {len(split.images)} images but {len(split.labels)} labels")
+        if split.images.dtype != torch.uint8 or split.labels.dtype != torch.int64:
+            types = f"{split.images.dtype} and {split.labels.dtype}"
+            raise ValueError(f"{split_name}: images and labels must be uint8 and int64, got {types}")
+        if split.images.dim() != 4:
+            raise ValueError(f"{split_name}: images must be n × c × h × w, got {tuple(split.images.shape)}")
         if tuple(split.images.shape[1:]) != shape:
             raise ValueError(f"{split_name}: images of {tuple(split.images.shape[1:])}, those of train are {shape}")
         low, high = int(split.labels.min()), int(split.labels.max())

@@ -48,7 +48,7 @@ def load(
     check_dataset_name(dataset)
     root = None if data_dir is None else Path(data_dir).expanduser()
     if root is not None and not root.is_dir() and not download and dataset != "digits":
-        raise FileNotFoundError(f"data_dir: {root} is not a folder")
+        raise FileNotFoundError(f"data_dir: {root} is not a folder; name the one that holds {dataset}")
     if dataset_name == "":
         raise ValueError("dataset_name: must not be empty")
     if image_size is not None and not dataset.startswith(FOLDER_PREFIX):

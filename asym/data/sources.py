@@ -52,6 +52,9 @@ GREY = {
 }
 
 
+CIFAR = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
+
+
 def load_digits() -> ImageData:
     """scikit-learn's 1,797 handwritten digits: 8×8 pixels of 0 … 16; 1,097 / 200 / 500 items, stratified.
 
@@ -81,7 +84,10 @@ def load_grey(name: str, data_dir: Path | None, download: bool) -> ImageData:
     folder = find_idx(name, data_dir)
     if folder is None and download:
         root = data_dir or DEFAULT_DATA_DIR
-        _torchvision(source.torchvision, root, train=True, download=True)
+        try:
+            _torchvision(source.torchvision, root, train=True, download=True)
+        except (OSError, RuntimeError) as error:
+            raise _not_fetched(name, root, error) from None
         folder = find_idx(name, root)
     if folder is None:
         raise FileNotFoundError(_advice(name, data_dir, "the four IDX files"))
@@ -100,13 +106,13 @@ def load_grey(name: str, data_dir: Path | None, download: bool) -> ImageData:
 
 def load_cifar(name: str, data_dir: Path | None, download: bool) -> ImageData:
     """CIFAR-10 or CIFAR-100 from torchvision's files, whose checksums it compares."""
-    kind = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}[name]
+    kind = CIFAR[name]
     root = data_dir or DEFAULT_DATA_DIR
     try:
         sets = [_torchvision(kind, root, train=train, download=download) for train in (True, False)]
-    except RuntimeError as error:
-        if "not found or corrupted" not in str(error):
-            raise
+    except (OSError, RuntimeError) as error:
+        if download:
+            raise _not_fetched(name, root, error) from None
         raise FileNotFoundError(_advice(name, data_dir, "torchvision's files, whole")) from None
     official, test = (
         Split(
@@ -178,7 +184,8 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
 
 
 def _idx_file(folder: Path, stem: str) -> Path | None:
-    for name in (f"{stem}-ubyte", f"{stem}-ubyte.gz"):
+    dotted = stem.replace("-idx", ".idx")  # as some mirrors spell it
+    for name in (f"{stem}-ubyte", f"{stem}-ubyte.gz", f"{dotted}-ubyte", f"{dotted}-ubyte.gz"):
         if (folder / name).is_file():
             return folder / name
     return None
@@ -198,6 +205,11 @@ def _torchvision(kind: str, root: Path, *, train: bool, download: bool) -> Any:
         # CIFAR's files predate a spelling that NumPy warns about on reading.
         warnings.filterwarnings("ignore", message=".*align should be passed", category=Warning)
         return getattr(torchvision.datasets, kind)(str(root), train=train, download=download)
+
+
+def _not_fetched(name: str, root: Path, error: Exception) -> FileNotFoundError:
+    reason = " ".join(str(error).split())
+    return FileNotFoundError(f"dataset: {name} could not be fetched into {root} ({reason}); put its files there")
 
 
 def _advice(name: str, data_dir: Path | None, what: str) -> str:

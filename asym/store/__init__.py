@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from asym.store.errors import CorruptRun
 from asym.store.hashing import config_hash
-from asym.store.runs import Run, Store
+from asym.store.runs import Run
+from asym.store.store import Store
 
 if TYPE_CHECKING:
     from asym.store.tables import read_table, update_table

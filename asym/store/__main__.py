@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from asym.store.runs import Store
+from asym.store.store import Store
 from asym.store.upkeep import RunInfo, describe, find_damage, prune
 
 

@@ -40,9 +40,7 @@ def plain(value: Any, where: str) -> Any:
         return {key: plain(entry, f"{where}.{key}") for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [plain(entry, f"{where}[{index}]") for index, entry in enumerate(value)]
-    raise ValueError(
-        f"{where}: {type(value).__name__} does not go into JSON; tensors belong among the tensors"
-    )
+    raise ValueError(f"{where}: {type(value).__name__} does not go into JSON; tensors belong among the tensors")
 
 
 def write_sealed(path: Path, body: Mapping[str, Any]) -> None:
@@ -101,9 +99,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     except FileNotFoundError:
         raise CorruptRun(path, "the file is missing") from None
     except (OSError, SafetensorError) as error:
-        raise CorruptRun(
-            path, f"cannot be read as safetensors, truncated or altered ({_one_line(error)})"
-        ) from None
+        raise CorruptRun(path, f"cannot be read as safetensors, truncated or altered ({_one_line(error)})") from None
 
 
 def write_frame(path: Path, frame: pandas.DataFrame) -> None:
@@ -118,9 +114,7 @@ def read_frame(path: Path) -> pandas.DataFrame:
     except FileNotFoundError:
         raise CorruptRun(path, "the file is missing") from None
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
-        raise CorruptRun(
-            path, f"cannot be read as parquet, truncated or altered ({_one_line(error)})"
-        ) from None
+        raise CorruptRun(path, f"cannot be read as parquet, truncated or altered ({_one_line(error)})") from None
 
 
 def _seal(body: Mapping[str, Any]) -> str:

@@ -39,9 +39,7 @@ def config_hash(config: Mapping[str, Any], defaults: Mapping[str, Any] | None = 
 
 
 def _digest(canonical_config: Any) -> str:
-    text = json.dumps(
-        canonical_config, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
+    text = json.dumps(canonical_config, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
 
 
@@ -66,12 +64,9 @@ def canonical(value: Any, where: str = "config") -> Any:
     if isinstance(value, list | tuple):
         return [canonical(entry, f"{where}[{index}]") for index, entry in enumerate(value)]
     if isinstance(value, PurePath):
-        raise ValueError(
-            f"{where}: {value} is a path; a run is determined by contents (a fingerprint), not by places"
-        )
+        raise ValueError(f"{where}: {value} is a path; a run is determined by contents (a fingerprint), not by places")
     raise ValueError(
-        f"{where}: {type(value).__name__} has no canonical form; use None, booleans, numbers, texts, lists, "
-        "mappings"
+        f"{where}: {type(value).__name__} has no canonical form; use None, booleans, numbers, texts, lists, mappings"
     )
 
 

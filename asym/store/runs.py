@@ -36,71 +36,7 @@ CHECKPOINT = "checkpoint.json"
 FINISHED = "finished.json"
 TENSORS = "tensors.safetensors"
 LOCKS = ".locks"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-
-
-class Store:
-    """A folder of runs.
-
-    Args:
-        root: the folder; made when something is first written.
-    """
-
-    def __init__(self, root: str | Path):
-        self.root = Path(root)
-
-    def run(self, kind: str, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Run:
-        """The run that this config determines, whether or not anything of it exists yet; creates nothing.
-
-        Args:
-            kind: what sort of thing it is, such as "population": a folder's name.
-            config: everything that determines the result, and nothing else.
-            defaults: see `config_hash`.
-
-        Raises:
-            ValueError: a bad kind or config.
-            CorruptRun: the folder exists and its config.json is of another run or was altered.
-        """
-        run = self._run(kind, config, defaults)
-        run.check_config()
-        return run
-
-    def discard(
-        self, kind: str, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
-    ) -> None:
-        """Delete the run that this config determines, whole or damaged, once no process holds it."""
-        run = self._run(kind, config, defaults)
-        with run.lock():
-            run.discard()
-
-    def _run(self, kind: str, config: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> Run:
-        if not _NAME.fullmatch(kind):
-            raise ValueError(
-                f"kind: {kind!r} must start with a letter or digit and hold those, '_', '.', '-' only"
-            )
-        return Run(self.root / kind / config_hash(config, defaults), config, defaults)
-
-    def open(self, kind: str, name: str) -> Run:
-        """An existing run by its hash, its config read from its config.json.
-
-        Raises:
-            FileNotFoundError: there is no such run.
-            CorruptRun: its config.json is damaged.
-        """
-        path = self.root / kind / name
-        if not path.is_dir():
-            raise FileNotFoundError(f"{path}: no such run")
-        config, defaults = _read_config(path)
-        return Run(path, config, defaults)
-
-    def folders(self) -> list[Path]:
-        """The folders of all runs, sorted by kind and hash; a folder without any of a run's files is none."""
-        return sorted(
-            path
-            for kind in _subfolders(self.root)
-            for path in _subfolders(kind)
-            if any((path / name).exists() for name in (CONFIG, CHECKPOINT, FINISHED))
-        )
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class Run:
@@ -214,7 +150,7 @@ class Run:
 
         self._must_be_open()
         for name in tables or {}:
-            if not _NAME.fullmatch(name):
+            if not NAME.fullmatch(name):
                 raise ValueError(f"tables: {name!r} must be letters, digits, '_', '.' and '-'")
         state = plain(state or {}, "state")
         self._write_config()
@@ -290,7 +226,7 @@ class Run:
                 if (self.path / name).exists():
                     raise CorruptRun(self.path / CONFIG, f"the file is missing beside {name}")
             return
-        config, defaults = _read_config(self.path)
+        config, defaults = read_config(self.path)
         if without_defaults(config, defaults) != without_defaults(self.config, self._defaults):
             raise CorruptRun(self.path / CONFIG, "describes another run than the one asked for")
 
@@ -336,7 +272,8 @@ def _table_file(name: str) -> str:
     return f"table-{name}.parquet"
 
 
-def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Config and defaults of a run's folder; CorruptRun if its config.json does not determine that folder's name."""
     from asym.store.formats import read_json
 
     content = read_json(path / CONFIG)
@@ -348,9 +285,3 @@ def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if name != path.name:
         raise CorruptRun(path / CONFIG, f"describes run {name}, not {path.name} (the file was altered)")
     return config, defaults
-
-
-def _subfolders(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return []
-    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from asym.files import write_text
+from asym.files import remove_abandoned, write_text
 
 TEXT_COLUMNS = ("config", "commit")
 """Columns that are text whatever they look like: a hash may consist of digits alone."""
@@ -81,6 +81,7 @@ def update_table(path: str | Path, rows: pandas.DataFrame, key: Sequence[str]) -
                 target[place] = _as_integer(cell) if integer else cell
         if len(cells) or not path.exists():
             write_text(path, _format(columns, table))
+        remove_abandoned(path.parent)  # tables are kept in git: nothing of a killed process may stay among them
     return _typed(columns, table)
 
 
@@ -123,9 +124,7 @@ def _cell(value: Any, column: str, text: bool) -> str:
     if isinstance(value, numbers.Real):
         number = float(value)
         return "" if text and math.isnan(number) else repr(number)
-    raise ValueError(
-        f"rows: column {column!r} holds a {type(value).__name__}; a cell is text, a boolean or a number"
-    )
+    raise ValueError(f"rows: column {column!r} holds a {type(value).__name__}; a cell is text, a boolean or a number")
 
 
 def _key(row: list[str], positions: list[int]) -> tuple[str, ...]:

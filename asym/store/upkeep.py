@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from asym.files import is_abandoned
+from asym.files import remove_abandoned
 from asym.store.errors import CorruptRun
-from asym.store.runs import CHECKPOINT, FINISHED, Run, Store
+from asym.store.runs import CHECKPOINT, FINISHED, Run
+from asym.store.store import Store
 
 
 class RunInfo(NamedTuple):
@@ -68,12 +68,8 @@ def prune(store: Store, *, unfinished: bool = False, dry_run: bool = False) -> l
         for folder in store.folders():
             if not (folder / FINISHED).exists() and _remove_run(folder, dry_run):
                 doomed.append(folder)
-    for path in sorted(store.root.rglob(".tmp-*")):
-        if is_abandoned(path) and not any(parent in doomed for parent in path.parents):
-            doomed.append(path)
-            if not dry_run:
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    return sorted(doomed)
+    rest = remove_abandoned(store.root, recursive=True, dry_run=dry_run)
+    return sorted([*doomed, *(path for path in rest if not any(parent in doomed for parent in path.parents))])
 
 
 def _remove_run(folder: Path, dry_run: bool) -> bool:

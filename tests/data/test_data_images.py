@@ -103,6 +103,21 @@ def test_a_split_with_unequal_lengths_is_refused():
         make(train=part)
 
 
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("images", torch.zeros(4, 1, 3, 3), r"must be uint8 and int64, got torch\.float32 and torch\.int64"),
+        ("labels", torch.zeros(4, dtype=torch.int32), r"got torch\.uint8 and torch\.int32"),
+        ("images", torch.zeros(4, 3, 3, dtype=torch.uint8), r"must be n × c × h × w, got \(4, 3, 3\)"),
+    ],
+)
+def test_types_are_checked_without_the_test_hook_too(name: str, tensor: torch.Tensor, message: str):
+    part = split()
+    object.__setattr__(part, name, tensor)  # the constructor is checked in tests only
+    with pytest.raises(ValueError, match=message):
+        make(train=part)
+
+
 def test_numbers_of_numpy_become_pythons():
     data = make(mean=np.array([1.5]), std=[np.float64(2)])
     assert (data.mean, data.std) == ((1.5,), (2.0,))

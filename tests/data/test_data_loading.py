@@ -5,6 +5,8 @@ import torch
 
 import asym.data
 from asym.data import load, with_train_size
+from asym.data.sources import CIFAR, GREY
+from asym.names import DATASETS
 
 LOADER = """
 import torch
@@ -79,6 +81,10 @@ def test_other_bad_arguments_are_refused(tmp_path: Path):
         load("digits", image_size=8)
     with pytest.raises(ValueError, match="dataset_name: must not be empty"):
         load("digits", dataset_name="")
+
+
+def test_every_named_data_set_has_a_source():
+    assert {"digits", *GREY, *CIFAR} == set(DATASETS)
 
 
 def test_the_name_can_be_chosen():

@@ -210,6 +210,23 @@ def test_the_published_normalisation_in_units_of_pixels():
     assert [value / 255 for value in IMAGENET_STD] == pytest.approx([0.229, 0.224, 0.225])
 
 
+@pytest.mark.parametrize(("name", "kind"), [("mnist", "MNIST"), ("cifar100", "CIFAR100")])
+def test_a_failed_download_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str):
+    def fail(root: str, train: bool, download: bool) -> None:
+        raise OSError("no route\nto host")
+
+    monkeypatch.setattr(torchvision.datasets, kind, fail)
+    with pytest.raises(FileNotFoundError, match=rf"{name} could not be fetched into .*new \(no route to host\); put"):
+        load(name, data_dir=tmp_path / "new", download=True)
+
+
+def test_mirrors_that_spell_the_files_with_a_dot(tmp_path: Path):
+    folder = write_idx(tmp_path / "mine")
+    for path in folder.iterdir():
+        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+    assert len(load("mnist", data_dir=folder).test) == 6
+
+
 def test_download_is_passed_on_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked: list[bool] = []
 

@@ -1,3 +1,5 @@
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -135,4 +137,4 @@ def test_the_stream_advances_alike_whatever_is_allowed():
 
 def test_an_unknown_mode_is_refused():
     with pytest.raises(ValueError, match="per: 'epoch'; choose from 'image', 'batch'"):
-        draw_augmentation.__wrapped__(np.random.default_rng(0), 1, Augment(), per="epoch")
+        inspect.unwrap(draw_augmentation)(np.random.default_rng(0), 1, Augment(), per="epoch")

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from asym.store import read_table, update_table
 from asym.store.tables import _cell, _typed_column
 
 
-def rows(**columns: list) -> pd.DataFrame:
+def rows(**columns: Any) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
@@ -173,6 +174,17 @@ def test_a_link_to_a_table_stays_a_link(tmp_path: Path):
     update_table(tmp_path / "link.csv", rows(k=[2]), ["k"])
     assert (tmp_path / "link.csv").is_symlink()
     assert read_table(tmp_path / "real.csv")["k"].tolist() == [1, 2]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path):
+    code = "from asym.files import temporary_name; print(temporary_name('t.csv'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    left = tmp_path / done.stdout.strip()
+    left.mkdir()
+    (left / "t.csv").write_text("half")
+    update_table(tmp_path / "t.csv", rows(k=[1]), ["k"])
+    assert not left.exists()
+    assert read_table(tmp_path / "t.csv")["k"].tolist() == [1]
 
 
 def test_a_lone_empty_cell_stays_a_row(tmp_path: Path):
