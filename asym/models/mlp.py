@@ -14,8 +14,9 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from asym.models.arch import Shape
 from asym.models.parts import make_activation, make_norm
-from asym.models.registry import Shape, register
+from asym.models.registry import register
 from asym.nn.variants import LayerRule
 
 

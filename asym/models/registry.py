@@ -1,7 +1,6 @@
 """The registry of architectures, and `build`, which makes a network of any of them in any variant.
 
-An architecture is one decorated function that makes the plain network; beside it lie its tables of n_fix and
-κ:
+An architecture is one decorated function that makes the plain network, with its tables of n_fix and κ beside it:
 
     @register("mlp", rules=rules, ...)
     def mlp(*, input_shape, classes, width, depth, norm, activation) -> nn.Module
@@ -12,50 +11,19 @@ An architecture is one decorated function that makes the plain network; beside i
 from __future__ import annotations
 
 import difflib
-import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from asym.models.arch import Arch, Shape, check_options
+from asym.models.foreign import factory_arch, timm_arch
 from asym.nn.init import initialise
 from asym.nn.sites import run_once
-from asym.nn.variants import LayerPlan, LayerRule, Variant, apply_variant, count_trainable, plan_layers
+from asym.nn.variants import LayerPlan, Variant, apply_variant, count_trainable, plan_layers
 from asym.seeds import derived_seed
-
-Shape = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Arch:
-    """An architecture: how its plain network is made, and what its variants need to know."""
-
-    name: str
-    make: Callable[..., nn.Module]
-    """make(input_shape=, classes=, width=, depth=, norm=, activation=) → plain network, not initialised."""
-    rules: Callable[[float, int], Sequence[LayerRule]]
-    """rules(width, depth) → published n_fix and κ, scaled to the width."""
-    input_shape: Shape
-    """The published input (channels, height, width)."""
-    classes: int = 10
-    depth: int = 0
-    """The published depth, in the architecture's own unit."""
-    free_depth: bool = False
-    """Whether `depth` may be chosen."""
-    norms: tuple[str, ...] = ("none",)
-    """Norms to choose from; the first is the published one."""
-    activations: tuple[str, ...] = ("relu",)
-    """Activations to choose from; the first is the published one."""
-    scheme: str = "default"
-    """Initialisation of the standard network, "default" or "kaiming"."""
-    figlu_scale: float | str = "1/sqrt(d)"
-    """Standard deviation of F in the sigma variant."""
-    widths: tuple[float, ...] = (1.0,)
-    """Widths with published parameter counts."""
-
 
 _REGISTRY: dict[str, Arch] = {}
 
@@ -90,9 +58,9 @@ def get_arch(name: str) -> Arch:
     if name in _REGISTRY:
         return _REGISTRY[name]
     if name.startswith("timm/"):
-        return _timm_arch(name)
+        return timm_arch(name)
     if ":" in name:
-        return _factory_arch(name)
+        return factory_arch(name)
     close = difflib.get_close_matches(name, _REGISTRY, n=3)
     hint = f"did you mean {', '.join(close)}? " if close else ""
     raise ValueError(
@@ -136,7 +104,7 @@ def build(
     """
     variant = variant or Variant()
     entry = get_arch(arch)
-    options = _options(entry, input_shape, classes, width, depth, norm, activation)
+    options = check_options(entry, input_shape, classes, width, depth, norm, activation)
     model = _make(entry, options, seed)
     if entry.scheme:
         initialise(model, seed, "default" if variant.plans or variant.name == "w-scale" else entry.scheme)
@@ -167,7 +135,7 @@ def plan(
         ValueError: as `build`.
     """
     entry = get_arch(arch)
-    options = _options(entry, input_shape, classes, width, depth, norm, activation)
+    options = check_options(entry, input_shape, classes, width, depth, norm, activation)
     model = _make_light(entry, options)
     return plan_layers(model, variant, entry.rules(width, options["depth"]))
 
@@ -180,7 +148,7 @@ def count(arch: str, *, variant: Variant | None = None, **options: Any) -> tuple
     """
     variant = variant or Variant()
     entry = get_arch(arch)
-    filled = _options(entry, **{"width": 1.0, "depth": None, "norm": None, "activation": None} | options)
+    filled = check_options(entry, **{"width": 1.0, "depth": None, "norm": None, "activation": None} | options)
     model = _make_light(entry, filled)
     total = sum(p.numel() for p in model.parameters())
     if variant.name == "bias":
@@ -193,8 +161,7 @@ def count(arch: str, *, variant: Variant | None = None, **options: Any) -> tuple
 
 
 def _make(entry: Arch, options: dict[str, Any], seed: int = 0) -> nn.Module:
-    """The plain network; what it draws from the global generator comes from `seed`, and leaves no trace
-    there."""
+    """The plain network; what it draws from the global generator comes from `seed`, and leaves no trace there."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derived_seed(seed, "build", entry.name))
         return entry.make(**options)
@@ -206,93 +173,3 @@ def _make_light(entry: Arch, options: dict[str, Any]) -> nn.Module:
         return _make(entry, options)
     with torch.device("meta"):
         return entry.make(**options)
-
-
-def _options(
-    entry: Arch,
-    input_shape: Shape,
-    classes: int,
-    width: float,
-    depth: int | None,
-    norm: str | None,
-    activation: str | None,
-) -> dict[str, Any]:
-    """Checked keyword arguments of `entry.make`."""
-    name = entry.name
-    if len(input_shape) != 3 or min(input_shape) < 1:
-        raise ValueError(f"input_shape: {input_shape}; must be (channels, height, width), each at least 1")
-    if classes < 1:
-        raise ValueError(f"classes: {classes}; must be at least 1")
-    if not 0 < width < float("inf"):
-        raise ValueError(f"width: {width}; must be a finite number above 0")
-    if not entry.widths and width != 1.0:
-        raise ValueError(f"width: {width}; {name} has a width of its own")
-    if depth is not None and not entry.free_depth:
-        raise ValueError(f"depth: {depth}; the depth of {name} is fixed")
-    if depth is not None and depth < 1:
-        raise ValueError(f"depth: {depth}; must be at least 1")
-    for argument, value, allowed in (
-        ("norm", norm, entry.norms),
-        ("activation", activation, entry.activations),
-    ):
-        if value is not None and value not in allowed:
-            raise ValueError(f"{argument}: {value!r} for {name}; choose from {', '.join(allowed) or 'its own alone'}")
-    return {
-        "input_shape": tuple(input_shape),
-        "classes": classes,
-        "width": width,
-        "depth": entry.depth if depth is None else depth,
-        "norm": norm or next(iter(entry.norms), None),
-        "activation": activation or next(iter(entry.activations), None),
-    }
-
-
-def _foreign(name: str, make: Callable[..., nn.Module]) -> Arch:
-    """A network that others wrote: its own widths, norms, activations and initialisation, and the rule of
-    thumb."""
-    return Arch(
-        name,
-        make=lambda *, input_shape, classes, **_: make(input_shape, classes),
-        rules=lambda width, depth: (),
-        input_shape=(3, 224, 224),
-        norms=(),
-        activations=(),
-        scheme="",
-        widths=(),
-    )
-
-
-def _timm_arch(name: str) -> Arch:
-    import timm
-
-    model = name.removeprefix("timm/")
-    if not timm.is_model(model):
-        close = difflib.get_close_matches(model.partition(".")[0], timm.list_models(), n=3)
-        hint = f"; did you mean {', '.join('timm/' + c for c in close)}?" if close else ""
-        raise ValueError(f"arch: timm has no model {model!r}{hint}")
-
-    def make(input_shape: Shape, classes: int) -> nn.Module:
-        config = timm.get_pretrained_cfg(model)
-        fixed = config is not None and config.fixed_input_size
-        size: dict[str, Any] = {"img_size": input_shape[1:]} if fixed else {}
-        return timm.create_model(model, pretrained=False, num_classes=classes, in_chans=input_shape[0], **size)
-
-    return _foreign(name, make)
-
-
-def _factory_arch(name: str) -> Arch:
-    module_name, _, attribute = name.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"arch: cannot load {name!r} ({error}); expected package.module:factory") from error
-    if not callable(factory):
-        raise ValueError(f"arch: {name!r} is not callable; expected factory(input_shape, classes) -> Module")
-
-    def make(input_shape: Shape, classes: int) -> nn.Module:
-        model = factory(input_shape, classes)
-        if not isinstance(model, nn.Module):
-            raise ValueError(f"arch: {name!r} returned a {type(model).__name__}, not a torch.nn.Module")
-        return model
-
-    return _foreign(name, make)

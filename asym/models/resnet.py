@@ -18,8 +18,9 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from asym.models.arch import Shape
 from asym.models.parts import make_activation, make_norm
-from asym.models.registry import Shape, register
+from asym.models.registry import register
 from asym.nn.variants import LayerRule
 
 CHANNELS = (16, 32, 64)
@@ -108,8 +109,7 @@ def rules(width: float, depth: int) -> tuple[LayerRule, ...]:
 
 
 def resnet8_rules(width: float, depth: int) -> tuple[LayerRule, ...]:
-    """Whole input channels: 8 of every convolution (so the stem of 3 is frozen on purpose), 8 entries of the
-    head."""
+    """Whole input channels: 8 of every convolution (so the stem of 3 is frozen on purpose), 8 entries of the head."""
     n_fix = round(8 * math.sqrt(width))
     stem = LayerRule("stem.conv", n_fix, 2.0, fan_in=3, granularity="channel", allow_frozen=True)
     convs = LayerRule("stages.*conv*", n_fix, 2.0, granularity="channel")

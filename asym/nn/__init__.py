@@ -3,9 +3,10 @@
 from asym.nn.convert import asymmetrize, to_plain
 from asym.nn.figlu import FiGLU
 from asym.nn.init import initial_values, initialise
+from asym.nn.masked import MaskedLayer, check_fixed
 from asym.nn.masks import fewest_n_fix, most_n_fix, sample_fixed, sample_mask
 from asym.nn.variants import LayerPlan, LayerRule, Variant, apply_variant, count_trainable, plan_layers
-from asym.nn.w_asym import MaskedLayer, WAsymConv2d, WAsymLinear, check_fixed
+from asym.nn.w_asym import WAsymConv2d, WAsymLinear
 
 __all__ = [
     "FiGLU",

@@ -15,7 +15,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from asym.nn.rules import LayerRule
-from asym.nn.variants import Variant, apply_variant, replace_modules
+from asym.nn.swap import replace_modules
+from asym.nn.variants import Variant, apply_variant
 from asym.nn.w_asym import WAsymConv2d, WAsymLinear
 
 
@@ -29,10 +30,10 @@ def asymmetrize(
 ) -> nn.Module:
     """A copy of `model` in which a variant's layers stand in for the plain ones; `model` is not changed.
 
-    For "w" every `nn.Linear` and `nn.Conv2d` is masked and keeps its weights where they are trainable, so the
-    copy computes another function than the model. A layer with more rows than there are subsets (a wide
-    depth-wise convolution) stays plain, as `plan_layers` shows. For "sigma" every activation module becomes a
-    FiGLU of its own.
+    For "w" every `nn.Linear` and `nn.Conv2d` is masked and keeps its weights where they are trainable, so the copy
+    computes another function than the model. Layers of other kinds stay plain, and so does one with more rows than
+    there are subsets (a wide depth-wise convolution), as `plan_layers` shows. For "sigma" every activation module
+    becomes a FiGLU of its own.
 
     Args:
         model: any module; activations have to be modules, not function calls, for "sigma".
@@ -55,8 +56,7 @@ def asymmetrize(
 
 
 def to_plain(model: nn.Module) -> nn.Module:
-    """A copy of `model` with an ordinary layer, holding the effective weight, in the place of each masked
-    one.
+    """A copy of `model` with an ordinary layer, holding the effective weight, in the place of each masked one.
 
     The outputs are the same. Every entry of the new weights is trainable. FiGLU stays: no ordinary activation
     computes the same function. A model without masked layers is returned as a plain copy.

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase as BatchNormBase
 from torch.nn.modules.conv import _ConvNd as ConvBase
 
-from asym.nn.w_asym import MaskedLayer
+from asym.nn.masked import MaskedLayer
 from asym.seeds import torch_generator
 
 SCHEMES = ("default", "kaiming")

@@ -26,8 +26,7 @@ from torch import Tensor
 from asym.seeds import numpy_generator
 
 MODES = ("random", "fewest", "at-least")
-"""How rows are chosen: random subsets of n_fix entries, or the subsets in order of size from 0 or from n_fix
-on."""
+"""How rows are chosen: random subsets of n_fix entries, or the subsets in order of size from 0 or from n_fix on."""
 
 GRANULARITIES = ("entry", "channel")
 """What n_fix counts in a convolution: scalar entries of a filter, or whole input channels of it."""

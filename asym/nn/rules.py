@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
+from asym.nn.masked import MaskedLayer
 from asym.nn.masks import GRANULARITIES, fewest_n_fix, most_n_fix
-from asym.nn.w_asym import MaskedLayer
+from asym.nn.swap import swap_problem
 
 
 @dataclass(frozen=True)
 class LayerRule:
-    """The n_fix and κ of all layers whose qualified name matches a pattern; the first rule that matches
-    counts."""
+    """The n_fix and κ of all layers whose qualified name matches a pattern; the first rule that matches counts."""
 
     pattern: str
     """Shell-style pattern on the qualified module name, such as "stages.1.*.conv?"."""
@@ -56,8 +57,7 @@ class LayerRule:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """What becomes of one layer. `n_fix` and `fan_in` count entries, or channels with granularity
-    "channel"."""
+    """What becomes of one layer. `n_fix` and `fan_in` count entries, or channels with granularity "channel"."""
 
     name: str
     rows: int
@@ -73,7 +73,6 @@ class LayerPlan:
 THUMB = LayerRule("*", n_fix=None)
 """What holds for a layer that no rule matches."""
 
-_READS_WEIGHTS_OF_CHILDREN = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 _LINEAR_OR_CONV = (nn.Linear, nn.Conv2d)
 _SAME_FUNCTION = ("timm.layers.linear.Linear",)
 """Subclasses whose own forward computes what the plain one does."""
@@ -87,7 +86,7 @@ def plan_rules(
     Args:
         model: a plain network; it may lie on the meta device.
         rules: the first rule that matches a layer's name counts; where none does, the rule of thumb.
-        kappa: replaces the κ of every rule.
+        kappa: replaces the κ of every rule; 0 leaves that of layers that are frozen as a whole.
         n_fix_scale: factor on every n_fix.
 
     Raises:
@@ -159,7 +158,8 @@ def _resolve(
         rows=rows,
         fan_in=fan_in,
         n_fix=n_fix,
-        kappa=rule.kappa if kappa is None else kappa,
+        # A frozen layer of zeros would cut the network in two: it keeps the random features of its rule.
+        kappa=rule.kappa if kappa is None or (frozen and kappa == 0) else kappa,
         granularity=rule.granularity,
         frozen=frozen,
         trainable=rows * per_row,
@@ -171,8 +171,11 @@ def _check_maskable(model: nn.Module, name: str, module: nn.Linear | nn.Conv2d) 
     remedy = f"leave it plain with LayerRule({name!r}, n_fix=0)"
     base = nn.Linear if isinstance(module, nn.Linear) else nn.Conv2d
     kind = type(module)
+    if isinstance(module, LazyModuleMixin):
+        raise ValueError(f"model: {name!r} is lazy and has no size yet; run the model once first")
     if kind.forward is not base.forward and f"{kind.__module__}.{kind.__name__}" not in _SAME_FUNCTION:
-        raise ValueError(f"model: {name!r} is a {type(module).__name__} with a forward of its own; {remedy}")
-    parent = model.get_submodule(name.rpartition(".")[0])
-    if parent is not module and isinstance(parent, _READS_WEIGHTS_OF_CHILDREN):
-        raise ValueError(f"model: {type(parent).__name__} reads the weight of {name!r} past its forward; {remedy}")
+        raise ValueError(f"model: {name!r} is a {kind.__name__} with a forward of its own; {remedy}")
+    if not isinstance(module._parameters.get("weight"), nn.Parameter):
+        raise ValueError(f"model: the weight of {name!r} is computed from other parameters; {remedy}")
+    if problem := swap_problem(model, name):
+        raise ValueError(f"model: {problem}; {remedy}")

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd as ConvBase
 from torch.utils.hooks import RemovableHandle
 
+from asym.nn.swap import swap_problem
+
 ACTIVATIONS = (
     nn.ReLU,
     nn.ReLU6,
@@ -68,8 +70,8 @@ def activation_sites(model: nn.Module, example_input: Tensor | tuple[Any, ...]) 
         example_input: an input, or a tuple of positional inputs, on the model's device.
 
     Raises:
-        ValueError: if the model has no activation module, if one is never called, or if one is called with
-            features of different widths or axes.
+        ValueError: if the model has no activation module, if one is never called, if one is called with
+            features of different widths or axes, or if one cannot be replaced (see `swap_problem`).
     """
     names = {module: name for name, module in model.named_modules() if is_activation(module)}
     if not names:
@@ -77,6 +79,9 @@ def activation_sites(model: nn.Module, example_input: Tensor | tuple[Any, ...]) 
             f"model: {type(model).__name__} has no activation module to replace; "
             "activations that are called as functions in a forward have to be modules"
         )
+    for name in names.values():
+        if problem := swap_problem(model, name):
+            raise ValueError(f"model: {problem}")
     last: list[nn.Module] = []
     found: dict[str, Site] = {}
 
@@ -126,8 +131,7 @@ def called_modules(model: nn.Module, example_input: Tensor | tuple[Any, ...]) ->
 
 
 def run_once(model: nn.Module, example_input: Tensor | tuple[Any, ...], handles: Sequence[RemovableHandle] = ()) -> Any:
-    """The output of one forward pass in evaluation mode without gradients; removes the hooks, restores the
-    modes.
+    """The output of one forward pass in evaluation mode without gradients; removes the hooks, restores the modes.
 
     Raises:
         ValueError: if the model cannot process the input.

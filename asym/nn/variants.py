@@ -6,15 +6,14 @@ An architecture is written once, with `nn.Linear`, `nn.Conv2d` and one activatio
     standard  as written
     w         linear and convolutional layers masked: where(mask, weight, fixed)
     sigma     activations replaced by FiGLU
-    w-zero    w with κ = 0: the constants are missing edges
+    w-zero    w with κ = 0: the constants are missing edges (a layer frozen as a whole keeps its random values)
     w-init    standard, all trainable, started at the values of a w network
-    w-scale   standard, started with the initial scale of a w network (see `asym.models`: only the start
-    differs) bias      standard with the shifts of its norms fixed to values from U[−k, k]
+    w-scale   standard, started with the initial scale of a w network (only the start differs, see `asym.models`)
+    bias      standard with the shifts of its norms fixed to values from U[−k, k]
 
-Source: Lim et al. 2024 (arXiv 2405.20231) for w, sigma and bias; the others are controls: w-init from the
-    authors'
-reply to reviewers, w-zero from the theorem's premise, w-scale because in the released code the trainable
-entries of a w ResNet start √6 times smaller than those of the standard one.
+Source: Lim et al. 2024 (arXiv 2405.20231) for w, sigma and bias; the others are controls: w-init from the authors'
+reply to reviewers, w-zero from the theorem's premise, w-scale because in the released code the trainable entries
+of a w ResNet start √6 times smaller than those of the standard one.
 """
 
 from __future__ import annotations
@@ -30,10 +29,12 @@ from torch import Tensor, nn
 from asym.names import VARIANTS
 from asym.nn.figlu import GATES, FiGLU
 from asym.nn.init import NORM_LAYERS
+from asym.nn.masked import MaskedLayer
 from asym.nn.masks import sample_fixed, sample_mask
 from asym.nn.rules import LayerPlan, LayerRule, plan_rules
 from asym.nn.sites import activation_sites, called_modules
-from asym.nn.w_asym import MaskedLayer, WAsymConv2d, WAsymLinear
+from asym.nn.swap import replace_modules
+from asym.nn.w_asym import WAsymConv2d, WAsymLinear
 from asym.seeds import numpy_generator
 
 __all__ = [
@@ -65,8 +66,7 @@ class Variant:
     bias_range: float = 3.0
     """k of the `bias` variant: shifts are fixed to values from U[−k, k]."""
     figlu_scale: float | str | None = None
-    """Standard deviation of F: a number, or a text such as "1/sqrt(d)" with d the width; None: the
-    architecture's."""
+    """Standard deviation of F: a number, or a text such as "1/sqrt(d)" with d the width; None: the architecture's."""
     gate: str = "sigmoid"
     """Gate of FiGLU: sigmoid or cosine."""
 
@@ -93,8 +93,7 @@ class Variant:
 
     @property
     def plans(self) -> bool:
-        """Whether this variant draws masks: those with masked layers, and w-init, which starts at their
-        values."""
+        """Whether this variant draws masks: those with masked layers, and w-init, which starts at their values."""
         return self.masked or self.name == "w-init"
 
     @property
@@ -121,8 +120,7 @@ def resolve_scale(scale: float | str, width: int) -> float:
 
 
 def plan_layers(model: nn.Module, variant: Variant, rules: Sequence[LayerRule] = ()) -> dict[str, LayerPlan]:
-    """The resolved n_fix, κ and fan-in of each layer that the variant masks; empty for variants without
-    masks.
+    """The resolved n_fix, κ and fan-in of each layer that the variant masks; empty for variants without masks.
 
     Args:
         model: a plain network, on any device, meta included.
@@ -188,27 +186,13 @@ def apply_variant(
 
 
 def count_trainable(model: nn.Module) -> int:
-    """Number of values that training can move: trainable entries of masks, elsewhere all entries with a
-    gradient."""
+    """Number of values that training can move: trainable entries of masks, elsewhere all entries with a gradient."""
     masked = {id(m.weight): m.n_trainable for m in model.modules() if isinstance(m, MaskedLayer)}
     total = 0
     for parameter in model.parameters():
         if parameter.requires_grad:
             total += masked.get(id(parameter), parameter.numel())
     return total
-
-
-def replace_modules(model: nn.Module, new: dict[str, nn.Module]) -> nn.Module:
-    """Put `new` modules in the place of those with these names, wherever else the same module hangs too."""
-    by_old = {model.get_submodule(name): module for name, module in new.items()}
-    for name, module in list(model.named_modules(remove_duplicate=False)):
-        if module not in by_old:
-            continue
-        if not name:
-            return by_old[module]
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, by_old[module])
-    return model
 
 
 def _masked(model: nn.Module, plan: LayerPlan, seed: int) -> WAsymLinear | WAsymConv2d:

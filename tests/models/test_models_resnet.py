@@ -125,6 +125,14 @@ def test_resnet8_fixes_whole_channels():
     assert plan("resnet8", variant=Variant("w"), input_shape=(1, 8, 8), classes=10)["stem.conv"].frozen
 
 
+def test_w_zero_of_resnet8_still_sees_its_input():
+    """Its stem is frozen: were that zero, all images would look the same."""
+    model = build("resnet8", variant=Variant("w-zero"), **CIFAR)
+    a, b = model(torch.randn(2, 3, 32, 32))
+    assert (a - b).abs().max() > 1e-3
+    assert not model.stages[0][0].conv1.fixed.any()
+
+
 def test_sigma_gates_have_the_root_scale():
     gates = {
         n: m for n, m in build("resnet8", variant=Variant("sigma"), **CIFAR).named_modules() if isinstance(m, FiGLU)

@@ -70,6 +70,12 @@ def test_frozen_on_purpose():
     assert (half.frozen, half.n_fix) == (False, 14)
 
 
+def test_a_frozen_layer_is_never_one_of_zeros():
+    stem = LayerRule("0", 27, 2.0, fan_in=27, allow_frozen=True)
+    found = plan(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)), [stem], kappa=0.0)
+    assert {name: p.kappa for name, p in found.items()} == {"0": 2.0, "1": 0.0}
+
+
 def test_the_first_rule_that_matches_counts_and_zero_leaves_a_layer_plain():
     model = nn.ModuleDict({"a": nn.Linear(40, 8), "b": nn.Linear(40, 8), "c": nn.Linear(40, 8)})
     found = plan(model, [LayerRule("a", 0, 0.0), LayerRule("[ab]", 7, 2.0)])
@@ -95,6 +101,12 @@ class OwnForward(nn.Linear):
         return super().forward(2 * input)
 
 
+def hooked() -> nn.Linear:
+    layer = nn.Linear(9, 4)
+    layer.register_forward_hook(lambda module, args, output: 2 * output)
+    return layer
+
+
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
@@ -110,9 +122,16 @@ class OwnForward(nn.Linear):
         (
             nn.ModuleDict({"attention": nn.MultiheadAttention(8, 2)}),
             {},
-            "MultiheadAttention reads the weight of 'attention.out_proj' past its forward",
+            "MultiheadAttention uses 'attention.out_proj' past its forward",
         ),
         (nn.ModuleDict({"layer": nn.TransformerEncoderLayer(8, 2)}), {}, "past its forward"),
+        (
+            nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(9, 4))),
+            {},
+            "the weight of '0' is computed from other parameters; leave it plain",
+        ),
+        (nn.Sequential(nn.LazyLinear(4)), {}, "'0' is lazy and has no size yet; run the model once"),
+        (nn.Sequential(hooked()), {}, "'0' has hooks, which its replacement would lose"),
     ],
 )
 def test_what_cannot_be_planned_is_an_error(model, options, message):

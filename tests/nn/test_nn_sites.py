@@ -96,5 +96,16 @@ def test_gates_are_not_activations():
     assert not is_activation(activations.HardSigmoid())
 
 
+def test_activations_that_are_read_and_not_called_are_errors():
+    """In evaluation PyTorch's encoder layer computes a ReLU or GELU of its own in the place of its child."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, activation=nn.ReLU(), batch_first=True)
+    with pytest.raises(ValueError, match="TransformerEncoderLayer uses 'activation' past its forward"):
+        activation_sites(layer, torch.zeros(1, 3, 8))
+    hooked = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    hooked[1].register_forward_hook(lambda module, args, output: None)
+    with pytest.raises(ValueError, match="'1' has hooks"):
+        activation_sites(hooked, torch.zeros(1, 2))
+
+
 def test_called_modules():
     assert called_modules(Functional(), torch.zeros(1, 4)) == {"", "a"}

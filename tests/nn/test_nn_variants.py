@@ -22,7 +22,8 @@ from asym.nn import (
     sample_fixed,
     sample_mask,
 )
-from asym.nn.variants import replace_modules, resolve_scale
+from asym.nn.swap import replace_modules
+from asym.nn.variants import resolve_scale
 
 RULES = (LayerRule("conv", 9, 2.0), LayerRule("head", 3, 0.5))
 X = torch.zeros(2, 3, 6, 6)

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from asym.nn.w_asym import MaskedLayer, WAsymConv2d, WAsymLinear, check_fixed
+from asym.nn.masked import MaskedLayer, check_fixed
+from asym.nn.w_asym import WAsymConv2d, WAsymLinear
 
 
 def linear(seed: int = 0, **options) -> WAsymLinear:
