@@ -53,9 +53,7 @@ def check_permutations(spec: PermutationSpec, perms: Perms) -> None:
     """Raise a ValueError that names the first group whose entry is not a permutation of the right shape."""
     for name, perm in perms.items():
         if name not in spec.groups:
-            raise ValueError(
-                f"perms: unknown group {name!r}; the spec has {', '.join(spec.groups) or 'none'}"
-            )
+            raise ValueError(f"perms: unknown group {name!r}; the spec has {', '.join(spec.groups) or 'none'}")
         shape = spec.shape(name)
         if tuple(perm.shape) != shape:
             raise ValueError(f"perms: {name!r} has shape {tuple(perm.shape)}, the spec says {shape}")
@@ -71,8 +69,7 @@ def identity(spec: PermutationSpec) -> dict[str, Tensor]:
 def random_permutations(spec: PermutationSpec, generator: torch.Generator) -> dict[str, Tensor]:
     """A uniformly random permutation of every group."""
     return {
-        name: torch.rand(spec.shape(name), generator=generator, dtype=torch.float64).argsort(-1)
-        for name in spec.groups
+        name: torch.rand(spec.shape(name), generator=generator, dtype=torch.float64).argsort(-1) for name in spec.groups
     }
 
 

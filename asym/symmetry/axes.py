@@ -132,15 +132,11 @@ class Axes:
                 return [
                     piece
                     for i, part in enumerate(first.parts)
-                    for piece in self.pieces(
-                        self.product([part, *(self.restrict(f, first, [i]) for f in rest)])
-                    )
+                    for piece in self.pieces(self.product([part, *(self.restrict(f, first, [i]) for f in rest)]))
                 ]
         return [node]
 
-    def restrict(
-        self, node: Node, selector: Node, keep: Sequence[int], new_selector: Node | None = None
-    ) -> Node:
+    def restrict(self, node: Node, selector: Node, keep: Sequence[int], new_selector: Node | None = None) -> Node:
         """The axis where only the pieces `keep` of `selector` remain."""
         node = self.find(node)
         if node.kind == BRANCHES and node.selector is not None and self.find(node.selector) is selector:
@@ -319,9 +315,7 @@ class Axes:
             inner = math.prod(sizes[1:])
             if any(piece.size % inner for piece in self.pieces(node)):
                 return None
-            split = [
-                self.split_product(piece, [piece.size // inner, *sizes[1:]]) for piece in self.pieces(node)
-            ]
+            split = [self.split_product(piece, [piece.size // inner, *sizes[1:]]) for piece in self.pieces(node)]
             outer = Node(sizes[0], CONCAT, [column[0] for column in split])
             return [outer, *(self.branches(outer, column) for column in zip(*(s[1:] for s in split)))]
         queue, result, current, need = self.factors(node), [], [], iter(sizes)

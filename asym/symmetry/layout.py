@@ -149,9 +149,7 @@ def tensor_blocks(axes: tuple[Axis, ...]) -> tuple[Block, ...]:
     blocks = []
     for choice in product(*pieces):
         index = tuple(
-            None
-            if len(choices) == 1 and np.array_equal(positions, np.arange(axis.size))
-            else tuple(positions.tolist())
+            None if len(choices) == 1 and np.array_equal(positions, np.arange(axis.size)) else tuple(positions.tolist())
             for choices, axis, (positions, _) in zip(pieces, axes, choice)
         )
         blocks.append(Block(index, tuple(dim for _, dims in choice for dim in dims)))

@@ -105,9 +105,7 @@ def reduce(t: Tracer, self: Value, dim: Any = None, keepdim: bool = False, **res
 
 
 @rule("argmax argmin median mode")
-def reduce_ordered(
-    t: Tracer, self: Value, dim: Any = None, keepdim: bool = False, **rest: Any
-) -> Dims | list[Dims]:
+def reduce_ordered(t: Tracer, self: Value, dim: Any = None, keepdim: bool = False, **rest: Any) -> Dims | list[Dims]:
     """A reduction that returns positions: they may not move."""
     for d in dim_list(dim, self.ndim):
         t.axes.pin(self.dims[d])
@@ -121,11 +119,7 @@ def _reduced(t: Tracer, value: Value, dim: Any, keepdim: bool, rest: dict[str, A
     if t.outputs > 1:  # max(x, dim) also returns positions
         for d in dims:
             t.axes.pin(value.dims[d])
-    kept = [
-        t.axes.pinned(1) if d in dims else node
-        for d, node in enumerate(value.dims)
-        if keepdim or d not in dims
-    ]
+    kept = [t.axes.pinned(1) if d in dims else node for d, node in enumerate(value.dims) if keepdim or d not in dims]
     return kept if t.outputs == 1 else [kept] * t.outputs
 
 

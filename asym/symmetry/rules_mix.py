@@ -97,9 +97,7 @@ def einsum(t: Tracer, equation: str, tensors: Sequence[Value], **_: Any) -> Dims
 
 
 @rule("conv1d conv2d conv3d")
-def conv(
-    t: Tracer, input: Value, weight: Value, bias: Value | None = None, groups: int = 1, **_: Any
-) -> Dims:
+def conv(t: Tracer, input: Value, weight: Value, bias: Value | None = None, groups: int = 1, **_: Any) -> Dims:
     """weight[o, i / groups, *kernel]; positions of kernel and image never move.
 
     With several groups, those move as blocks and channels inside their group; a depth-wise convolution has
@@ -172,9 +170,7 @@ def attention(
         axes.pin(query.dims[-2])
         axes.pin(key.dims[-2])
     batches = [v.dims[:-2] for v in (query, key, value)]
-    if (
-        enable_gqa and len({nodes[-1].size for nodes in batches}) > 1
-    ):  # heads share keys and values: left in place
+    if enable_gqa and len({nodes[-1].size for nodes in batches}) > 1:  # heads share keys and values: left in place
         for nodes in batches:
             axes.pin(nodes[-1])
         batches = [nodes[:-1] for nodes in batches]

@@ -80,8 +80,7 @@ def repeat(t: Tracer, self: Value, **arguments: Sequence[int]) -> Dims:
     padded = [t.axes.pinned(1)] * (len(repeats) - self.ndim) + list(self.dims)
     repeats = [1] * (len(padded) - len(repeats)) + list(repeats)
     return [
-        t.axes.free(count) if node.size == 1 else t.axes.concat([node] * count)
-        for node, count in zip(padded, repeats)
+        t.axes.free(count) if node.size == 1 else t.axes.concat([node] * count) for node, count in zip(padded, repeats)
     ]
 
 

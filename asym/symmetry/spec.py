@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -55,6 +55,7 @@ class PermutationSpec:
         tensors: parameter or buffer name to its axes, each a tree of `Fixed`, `Permuted`, `Product`,
             `Concat`.
         parents: group name to its parent or None, in the order in which the network produces the groups.
+        tied: names of a tensor that has several, to its first name.
         buffers: which of `tensors` are buffers; they move, but say nothing about how similar two networks
             are.
     """
@@ -62,6 +63,7 @@ class PermutationSpec:
     tensors: Mapping[str, tuple[Axis, ...]]
     parents: Mapping[str, str | None]
     buffers: frozenset[str] = frozenset()
+    tied: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def groups(self) -> dict[str, Group]:
@@ -72,28 +74,17 @@ class PermutationSpec:
             for dim, axis in enumerate(dims):
                 for group, size in _permuted(axis):
                     if group not in axes:
-                        raise ValueError(
-                            f"tensors: {tensor!r} has group {group!r}, which parents does not list"
-                        )
+                        raise ValueError(f"tensors: {tensor!r} has group {group!r}, which parents does not list")
                     if sizes.setdefault(group, size) != size:
-                        raise ValueError(
-                            f"tensors: group {group!r} has {sizes[group]} positions, {size} in {tensor!r}"
-                        )
+                        raise ValueError(f"tensors: group {group!r} has {sizes[group]} positions, {size} in {tensor!r}")
                     if (tensor, dim) not in axes[group]:
                         axes[group].append((tensor, dim))
-        return {
-            name: Group(sizes.get(name, 0), tuple(axes[name]), parent)
-            for name, parent in self.parents.items()
-        }
+        return {name: Group(sizes.get(name, 0), tuple(axes[name]), parent) for name, parent in self.parents.items()}
 
     def shape(self, group: str) -> tuple[int, ...]:
         """The shape of a group's permutation: [size], or [parent's size, size]."""
         parent = self.groups[group].parent
-        return (
-            (self.groups[group].size,)
-            if parent is None
-            else (self.groups[parent].size, self.groups[group].size)
-        )
+        return (self.groups[group].size,) if parent is None else (self.groups[parent].size, self.groups[group].size)
 
     def __str__(self) -> str:
         if not self.groups:
@@ -146,9 +137,7 @@ class PermutationSpec:
         scale = max((float(out.abs().max()) for out in before if out.numel()), default=0.0)
 
         def change(names: Iterable[str]) -> float:
-            perms = {
-                name: perm for name, perm in random_permutations(self, generator).items() if name in names
-            }
+            perms = {name: perm for name, perm in random_permutations(self, generator).items() if name in names}
             after = _outputs(copy_, permute(self, perms, state), inputs)
             worst = max((float((x - y).abs().max()) for x, y in zip(before, after) if x.numel()), default=0.0)
             return worst / scale if scale else worst
@@ -193,9 +182,7 @@ class PermutationSpec:
             if name not in shapes:
                 raise ValueError(f"spec: tensor {name!r} is not in the model; it has {', '.join(shapes)}")
             if (sizes := tuple(axis.size for axis in axes)) != shapes[name]:
-                raise ValueError(
-                    f"spec: tensor {name!r} has axes of sizes {sizes}, in the model {shapes[name]}"
-                )
+                raise ValueError(f"spec: tensor {name!r} has axes of sizes {sizes}, in the model {shapes[name]}")
         missing = [name for name, _ in model.named_parameters() if name not in self.tensors]
         if missing:
             raise ValueError(f"spec: the model's parameters {missing} are not covered")
@@ -236,7 +223,7 @@ def permutation_spec(
         SpecError: if the proof fails.
     """
     found = trace(model, example_input, pin=pin, carry=carry)
-    spec = PermutationSpec(found.tensors, found.parents, found.buffers)
+    spec = PermutationSpec(found.tensors, found.parents, found.buffers, found.tied)
     if prove:
         spec.prove(model, example_input)
     return spec
@@ -258,9 +245,7 @@ def _places(spec: PermutationSpec, group: str) -> list[str]:
         module, _, leaf = tensor.rpartition(".")
         leaves.setdefault((module, f"[{dim}]{_place(spec.tensors[tensor][dim], group)}"), []).append(leaf)
     return [
-        (f"{module}." if module else "")
-        + (names[0] if len(names) == 1 else "{" + ",".join(names) + "}")
-        + place
+        (f"{module}." if module else "") + (names[0] if len(names) == 1 else "{" + ",".join(names) + "}") + place
         for (module, place), names in leaves.items()
     ]
 

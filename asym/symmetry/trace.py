@@ -59,6 +59,7 @@ class Trace:
         tensors: parameter or buffer to its axes.
         parents: group to parent or None, in the order in which the network produces the groups.
         buffers: which of `tensors` are buffers.
+        tied: further names of a tensor to its first name.
         sites: activations in front of operations that mix a permuted axis.
     """
 
@@ -67,6 +68,7 @@ class Trace:
     tensors: dict[str, tuple[layout.Axis, ...]]
     parents: dict[str, str | None]
     buffers: frozenset[str]
+    tied: dict[str, str]
     sites: list[Site]
 
 
@@ -196,9 +198,7 @@ def trace(
             raise UnknownOperationError(f"model: node {node.name!r} of kind {node.op!r} has no rule")
     settle(axes, list(states.values()), order)
     names = name_groups(axes, tracer.producers, states, order)
-    parents = {
-        name: names[axes.find(leaf.parents[0])] if leaf.parents else None for leaf, name in names.items()
-    }
+    parents = {name: names[axes.find(leaf.parents[0])] if leaf.parents else None for leaf, name in names.items()}
     for site in tracer.sites:
         site.axes = tuple(axis_layout(axes, axis, names) for axis in site.dims)
     tensors = {
@@ -213,6 +213,7 @@ def trace(
         tensors={name: tensors[name] for name in wanted if name in tensors},
         parents=parents,
         buffers=buffers,
+        tied={alias: known[0] for alias, known in aliases.items() if alias != known[0]},
         sites=[site for site in tracer.sites if any(layout.groups_of(axis) for axis in site.axes)],
     )
 
