@@ -2,7 +2,7 @@
 
 from jaxtyping import install_import_hook
 
-install_import_hook("asym", "beartype.beartype")
+install_import_hook("asym", "typecheck.check")
 
 import torch  # noqa: E402
 

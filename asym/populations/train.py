@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from asym.populations.recipes import Recipe
 from asym.seeds import numpy_generator
 
 
+@runtime_checkable
 class Checkpoint(Protocol):
     """Where a training run keeps its progress; `asym.store.Run` is one."""
 
