@@ -8,6 +8,7 @@ batches, at the end points too, since averaging the statistics of two networks g
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 import torch
@@ -28,7 +29,7 @@ class Evaluator:
     """Evaluates rows of a `Layout` through one module, with the batches of its splits prepared once.
 
     Args:
-        network: a module of the right architecture; its weights are overwritten.
+        network: a module of the right architecture; a copy of it is used, its own weights do not matter.
         layout: what a row holds.
         data: gives the normalisation, and the training images for BatchNorm statistics.
         splits: name → split to evaluate on.
@@ -46,7 +47,7 @@ class Evaluator:
         device: torch.device | str = "cpu",
         reestimate: bool = False,
     ) -> None:
-        self.network, self.layout, self.data = network.to(device).eval(), layout, data
+        self.network, self.layout, self.data = copy.deepcopy(network).to(device).eval(), layout, data
         self.device, self.splits = torch.device(device), splits
         self.channels_last = any(isinstance(m, nn.Conv2d) for m in network.modules())
         if self.channels_last:

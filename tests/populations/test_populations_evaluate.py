@@ -27,6 +27,14 @@ def test_loss_and_accuracy_are_those_of_a_plain_pass(data):
     assert accuracy == (logits.argmax(1) == data.test.labels).double().mean().item()
 
 
+def test_evaluating_leaves_the_network_as_it_was(data):
+    network, other = _net(0), _net(1)
+    layout = Layout.full(network)
+    before = layout.flatten(network.state_dict())
+    Evaluator(network, layout, data, {"val": data.val})(layout.flatten(other.state_dict()))
+    assert torch.equal(layout.flatten(network.state_dict()), before)
+
+
 def test_a_path_starts_and_ends_at_its_networks_and_is_straight(data):
     a, b = _net(0), _net(1)
     layout = Layout.full(a)
