@@ -23,7 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from asym.symmetry.layout import permute_block
-from asym.symmetry.similarity import Product, Term
+from asym.symmetry.similarity import BlockSimilarity, Term
 
 Perms = dict[str, Tensor]
 
@@ -102,7 +102,7 @@ class Cluster:
         self.others = {g for term in self.terms for g in term.groups} - set(self.names)
         # What rounding can make of a gain of zero.
         self.tolerance = sum(torch.finfo(term.a.dtype).eps * term.scale for term in self.terms)
-        self._products: dict[str, list[Product]] = {name: [] for name in self.names}
+        self._products: dict[str, list[BlockSimilarity]] = {name: [] for name in self.names}
         self._coupled: list[Term] = []
         self.exact = True
         for term in self.terms:
@@ -113,13 +113,13 @@ class Cluster:
                 self.exact = False
             elif families:
                 (place, child), (top,) = families[0], roots
-                self._products[child].append(Product(term, (top, place), parents))
+                self._products[child].append(BlockSimilarity(term, (top, place), parents))
             else:
-                self._products[root] += [Product(term, (d,), parents) for d in roots]
+                self._products[root] += [BlockSimilarity(term, (d,), parents) for d in roots]
                 self.exact &= len(roots) == 1
 
     @property
-    def products(self) -> list[Product]:
+    def products(self) -> list[BlockSimilarity]:
         """All products of matrices of the unit."""
         return [product for products in self._products.values() for product in products]
 

@@ -24,7 +24,7 @@ from asym.seeds import numpy_generator, torch_generator
 from asym.symmetry.actions import identity, random_permutations
 from asym.symmetry.cluster import Cluster
 from asym.symmetry.layout import groups_of
-from asym.symmetry.similarity import Product, Term, make_terms
+from asym.symmetry.similarity import BlockSimilarity, Term, make_terms
 from asym.symmetry.spec import PermutationSpec
 
 STARTS = ("identity", "greedy", "random")
@@ -139,7 +139,7 @@ class Problem:
 
     def objective(self, perms: Mapping[str, Tensor]) -> float:
         """The inner product of all parameters, from products that are at hand where there are any."""
-        known: dict[int, Product] = {}
+        known: dict[int, BlockSimilarity] = {}
         for cluster in self.clusters:
             known |= {id(product.term): product for product in cluster.products if product.is_current(perms)}
         return self.constant + sum(

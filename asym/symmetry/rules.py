@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from asym.symmetry.axes import Node
+from asym.symmetry.nodes import Node
 
 if TYPE_CHECKING:
     from asym.symmetry.trace import Tracer
@@ -123,9 +123,10 @@ def _reduced(t: Tracer, value: Value, dim: Any, keepdim: bool, rest: dict[str, A
     return kept if t.outputs == 1 else [kept] * t.outputs
 
 
-@rule("softmax log_softmax _softmax _log_softmax normalize")
-def along(t: Tracer, self: Value, **_: Any) -> Dims:
-    """A normalisation along a dimension treats its entries alike."""
+@rule("softmax log_softmax _softmax _log_softmax")
+def along(t: Tracer, self: Value, dim: int, **_: Any) -> Dims:
+    """A normalisation along a dimension treats its entries alike; its statistics do not show the dimension."""
+    t.scopes.append([node for d, node in enumerate(self.dims) if d != wrap(dim, self.ndim)])
     return self.dims
 
 
@@ -153,6 +154,7 @@ def channel_norm(
     for vector in (weight, bias, running_mean, running_var):
         if vector is not None:
             t.axes.unify(vector.dims[0], input.dims[1])
+    t.scopes.append([input.dims[1]])
     return input.dims
 
 
@@ -170,6 +172,7 @@ def layer_norm(
         if vector is not None:
             for a, b in zip(vector.dims, input.dims[-len(normalized_shape) :]):
                 t.axes.unify(a, b)
+    t.scopes.append(input.dims[: -len(normalized_shape)])
     return input.dims
 
 
@@ -186,6 +189,7 @@ def group_norm(
         outer, inner = t.axes.split_product(channels, [num_groups, channels.size // num_groups])
         t.axes.hint(outer, "groups")
         t.axes.hint(inner, "within")
+        t.scopes.append([input.dims[0], outer])
     for vector in (weight, bias):
         if vector is not None:
             t.axes.unify(vector.dims[0], channels)

@@ -9,7 +9,7 @@ import string
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from asym.symmetry.axes import Node
+from asym.symmetry.nodes import Node
 from asym.symmetry.rules import Dims, Value, broadcast, rule
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ def conv(t: Tracer, input: Value, weight: Value, bias: Value | None = None, grou
     else:
         into = _grouped(t, channels, out, groups)
         t.axes.unify(weight.dims[1], into)
+        if into.size > 1:
+            t.mixes(input, -spatial - 1)
     out = _produced(t, weight, out, bias)
     return [*input.dims[: -spatial - 1], out, *(t.axes.pinned(size) for size in t.shape[-spatial:])]
 
@@ -183,6 +185,7 @@ def attention(
     axes.hint(value.dims[-1], "value")
     if attn_mask is not None:
         broadcast(t, [*batch, query.dims[-2], key.dims[-2]], attn_mask.dims)
+    t.scopes += [[*batch, query.dims[-2], key.dims[-2]], [*batch, query.dims[-2]]]
     return [*batch, query.dims[-2], value.dims[-1]]
 
 

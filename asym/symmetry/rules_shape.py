@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from asym.symmetry.axes import Node
+from asym.symmetry.nodes import Node
 from asym.symmetry.rules import Dims, Value, dim_list, rule, wrap
 
 if TYPE_CHECKING:
@@ -140,7 +140,10 @@ def unbind(t: Tracer, self: Value, dim: int = 0) -> list[Dims]:
 def select(t: Tracer, self: Value, dim: int, index: int) -> Dims:
     """One slice along an axis."""
     dim = wrap(dim, self.ndim)
-    dims = _piece(t, self.dims, dim, index % self.dims[dim].size, 1)
+    size = self.dims[dim].size
+    if t.axes.has_families(self.dims[dim]):  # one of query, key, value: the others will be asked for too
+        t.axes.split_concat(self.dims[dim], [1] * size)
+    dims = _piece(t, self.dims, dim, index % size, 1)
     return dims[:dim] + dims[dim + 1 :]
 
 

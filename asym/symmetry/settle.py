@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from asym.symmetry import layout
-from asym.symmetry.axes import BRANCHES, CONCAT, FREE, PRODUCT, Axes, Node
+from asym.symmetry.axes import Axes
+from asym.symmetry.nodes import BRANCHES, CONCAT, FREE, PRODUCT, Node
 from asym.symmetry.rules import Dims, Value
 
 
-def settle(axes: Axes, states: Sequence[Value], values: Sequence[Value]) -> None:
-    """Keep families and branches only where every tensor shows the axis that they depend on."""
+def settle(axes: Axes, states: Sequence[Value], values: Sequence[Dims]) -> None:
+    """Keep families and branches only where every tensor shows the axis that they depend on.
+
+    Args:
+        axes: the account, changed in place.
+        states: parameters and buffers.
+        values: the axes of all other tensors.
+    """
     changed = True
     while changed:
         changed = False
-        for value, is_state in [(v, True) for v in states] + [(v, False) for v in values]:
-            for node in [n for axis in value.dims for n in _tree(axes, axis)]:
+        for dims, is_state in [(value.dims, True) for value in states] + [(dims, False) for dims in values]:
+            for node in [n for axis in dims for n in _tree(axes, axis)]:
                 node = axes.find(node)
-                if node.kind == BRANCHES and not _selected(axes, value.dims, node, is_state):
+                if node.kind == BRANCHES and not _selected(axes, dims, node, is_state):
                     axes.collapse(node)
                     changed = True
-            if not any(leaf.parents for axis in value.dims for leaf in axes.leaves(axis)):
+            if not any(leaf.parents for axis in dims for leaf in axes.leaves(axis)):
                 continue
-            for leaves in axes.contexts(value.dims):
+            for leaves in axes.contexts(dims):
                 for leaf in leaves:
                     parents = {axes.find(parent) for parent in leaf.parents}
                     parent = next(iter(parents), None)

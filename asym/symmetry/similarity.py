@@ -11,7 +11,7 @@ which up to constants is minus half the squared distance. Parameters are cut int
 
     S[i, j] = Σ_(o, f) a[i, o, f] b[j, π'(o), f].
 
-Such a product changes only if the permutation π' of its other axis does. `Product` keeps it, recomputes it
+Such a product changes only if the permutation π' of its other axis does. `BlockSimilarity` keeps it, recomputes it
 only then, and where few positions of π' changed, by their columns alone.
 """
 
@@ -80,7 +80,7 @@ def _accurate(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
-class Product:
+class BlockSimilarity:
     """S for one block and one group: rows and columns are positions of `rows`, one axis or [parent, child] flattened.
 
     Args:

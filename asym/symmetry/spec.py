@@ -11,18 +11,14 @@ of grouped convolutions and norms are included as blocks (`layout.py`).
 
 from __future__ import annotations
 
-import copy
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
-from asym.seeds import torch_generator
 from asym.symmetry.layout import Axis, Concat, Permuted, Product, groups_of
 from asym.symmetry.trace import CARRIED, trace
 
@@ -106,91 +102,23 @@ class PermutationSpec:
         return "\n".join(lines)
 
     def prove(
-        self,
-        model: nn.Module,
-        example_input: Tensor | tuple[Any, ...],
-        *,
-        rtol: float = 1e-10,
-        trials: int = 2,
+        self, model: nn.Module, example_input: Tensor | tuple[Any, ...], *, rtol: float = 1e-10, trials: int = 3
     ) -> None:
-        """Check on a float64 copy of `model` that random permutations leave its function unchanged.
-
-        The copy gets generic random parameters, so that an axis behind a parameter that starts at zero is
-        checked too.
+        """Check on a float64 copy of `model` that random permutations leave its function unchanged (`proof.py`).
 
         Args:
             model: the network, in any mode; it is not changed.
             example_input: an input, or a tuple of inputs.
             rtol: largest allowed change, relative to the largest output.
-            trials: draws of all permutations together.
+            trials: draws of parameters and permutations.
 
         Raises:
             SpecError: if the function changes, naming the groups at fault.
             ValueError: if the spec's tensors are not the model's, in name or shape.
         """
-        from asym.symmetry.actions import permute, random_permutations
+        from asym.symmetry.proof import prove
 
-        self._check_tensors(model)
-        generator = torch_generator(0, "prove")
-        copy_, inputs, state = self._generic(model, example_input, generator)
-        before = _outputs(copy_, state, inputs)
-        scale = max((float(out.abs().max()) for out in before if out.numel()), default=0.0)
-
-        def change(names: Iterable[str]) -> float:
-            perms = {name: perm for name, perm in random_permutations(self, generator).items() if name in names}
-            after = _outputs(copy_, permute(self, perms, state), inputs)
-            worst = max((float((x - y).abs().max()) for x, y in zip(before, after) if x.numel()), default=0.0)
-            return worst / scale if scale else worst
-
-        for _ in range(trials):
-            found = change(self.groups)
-            if not found <= rtol:
-                guilty = {name: c for name in self.groups if not (c := change([name])) <= rtol}
-                named = ", ".join(f"{name!r} ({c:.1e})" for name, c in guilty.items()) or "none alone"
-                raise SpecError(
-                    f"spec: permuting changes the function by {found:.1e} of its largest output "
-                    f"(allowed {rtol:.0e}); groups at fault: {named}"
-                )
-
-    def _generic(
-        self, model: nn.Module, example_input: Tensor | tuple[Any, ...], generator: torch.Generator
-    ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Tensor]]:
-        """A float64 copy on the CPU in evaluation mode, its inputs, and generic values of what moves."""
-        model = copy.deepcopy(model).eval().to("cpu", torch.float64)
-        given = example_input if isinstance(example_input, tuple) else (example_input,)
-        inputs = tuple(_double(x.cpu()) if isinstance(x, Tensor) else x for x in given)
-        parameters = dict(model.named_parameters(remove_duplicate=False))
-        made: dict[int, Tensor] = {}
-        state: dict[str, Tensor] = {}
-        for name, tensor in _named_tensors(model):
-            value = made.get(id(tensor))
-            if value is None:
-                value = tensor.detach().clone()
-                moves = any(groups_of(axis) for axis in self.tensors.get(name, ()))
-                if value.is_floating_point() and (name in parameters or moves):
-                    noise = torch.randn(value.shape, generator=generator, dtype=value.dtype)
-                    variance = name not in parameters and bool((value >= 0).all())
-                    value = value + noise * (0.3 if value.ndim < 2 else value[0].numel() ** -0.5)
-                    value = value.abs() if variance else value
-            state[name] = made[id(tensor)] = value
-        return model, inputs, state
-
-    def _check_tensors(self, model: nn.Module) -> None:
-        """Every permutable axis is one of the model's, described once and in full."""
-        shapes = {name: tuple(tensor.shape) for name, tensor in _named_tensors(model)}
-        for name, axes in self.tensors.items():
-            if name not in shapes:
-                raise ValueError(f"spec: tensor {name!r} is not in the model; it has {', '.join(shapes)}")
-            if (sizes := tuple(axis.size for axis in axes)) != shapes[name]:
-                raise ValueError(f"spec: tensor {name!r} has axes of sizes {sizes}, in the model {shapes[name]}")
-        missing = [name for name, _ in model.named_parameters() if name not in self.tensors]
-        if missing:
-            raise ValueError(f"spec: the model's parameters {missing} are not covered")
-        for name, group in self.groups.items():
-            if not group.axes:
-                raise ValueError(f"spec: group {name!r} has no axis")
-            if group.parent is not None and group.parent not in self.groups:
-                raise ValueError(f"spec: group {name!r} has the unknown parent {group.parent!r}")
+        prove(self, model, example_input, rtol=rtol, trials=trials)
 
 
 def permutation_spec(
@@ -263,18 +191,3 @@ def _place(axis: Axis, group: str) -> str:
                 start += piece.size
             return "".join(found) if len(found) == 1 else "{" + ",".join(found) + "}"
     return ""
-
-
-def _named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-
-
-def _double(tensor: Tensor) -> Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor
-
-
-def _outputs(model: nn.Module, state: dict[str, Tensor], inputs: tuple[Any, ...]) -> list[Tensor]:
-    with torch.no_grad():
-        output = torch.func.functional_call(model, state, inputs)
-    leaves = tree_leaves(output)
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]

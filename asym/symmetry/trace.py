@@ -23,7 +23,8 @@ from torch.export.graph_signature import InputKind
 import asym.symmetry.rules_mix
 import asym.symmetry.rules_shape  # noqa: F401  (registers its rules)
 from asym.symmetry import layout
-from asym.symmetry.axes import Axes, Node
+from asym.symmetry.axes import Axes
+from asym.symmetry.nodes import Node
 from asym.symmetry.rules import RULES, Dims, Value
 from asym.symmetry.settle import axis_layout, name_groups, settle
 
@@ -80,6 +81,8 @@ class Tracer:
         operation, shapes: name and output shapes of the current operation.
         values: node of the graph to its tensor or list of tensors.
         producers: parameters in order of use with the output axis that they produce.
+        sites: activations that operations mix over.
+        scopes: axes of tensors that operations make on the way, such as statistics.
     """
 
     axes: Axes = field(default_factory=Axes)
@@ -88,6 +91,7 @@ class Tracer:
     values: dict[fx.Node, Any] = field(default_factory=dict)
     producers: list[tuple[str, Node]] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
+    scopes: list[Dims] = field(default_factory=list)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -196,7 +200,7 @@ def trace(
                     axes.pin(axis)
         elif node.op != "placeholder":
             raise UnknownOperationError(f"model: node {node.name!r} of kind {node.op!r} has no rule")
-    settle(axes, list(states.values()), order)
+    settle(axes, list(states.values()), [value.dims for value in order] + tracer.scopes)
     names = name_groups(axes, tracer.producers, states, order)
     parents = {name: names[axes.find(leaf.parents[0])] if leaf.parents else None for leaf, name in names.items()}
     for site in tracer.sites:
@@ -241,7 +245,7 @@ def _enter(
         elif spec.kind is InputKind.CONSTANT_TENSOR:
             source = program.constants[name]
         else:
-            source = name
+            source = name = aliases[name][0]
             free = spec.kind is InputKind.PARAMETER or node in statistics or carried(name)
             free = free and bool(node.users) and not any(fnmatch(a, p) for a in aliases[name] for p in pin)
         shape = getattr(node.meta.get("val"), "shape", ())
