@@ -1,0 +1,158 @@
+"""The contract of every command: bad input is one line on stderr, exit code 2, and nothing written."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from studies import lmc
+from studies.cli import InputError, one_line, parse, run_command
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy:
+    """Settings."""
+
+    names: tuple[str, ...] = ("a",)
+    """Names."""
+    count: int | None = None
+    """A number."""
+    runs: Path = Path("runs")
+    """Folder."""
+
+    def __post_init__(self):
+        if self.count == 13:
+            raise InputError("--count: got 13, must be another number")
+
+
+def _parse(*args):
+    return parse(Toy, args, prog="toy", description="A toy.")
+
+
+@pytest.mark.parametrize(
+    "args", [("--names", "a", "b"), ("--names", "a,b"), ("--names=a,b",), ("--names", "a,", "b")], ids=str
+)
+def test_lists_by_spaces_or_commas(args):
+    assert _parse(*args, "--count", "3") == Toy(("a", "b"), 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--count", "many"), ["--count", "many"]),
+        (("--counts", "3"), ["--counts", "--count"]),
+        (("--count", "13"), ["--count", "13"]),
+    ],
+    ids=str,
+)
+def test_errors_are_one_line_that_names_flag_and_value(args, words):
+    with pytest.raises(InputError) as caught:
+        _parse(*args)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def _code(prepare=lambda c: c, execute=lambda p: None, args=()):
+    return run_command(Toy, prepare, execute, prog="toy", description="A toy.", args=list(args))
+
+
+def _raise(error):
+    def function(_):
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("bad\nvalue"), FileNotFoundError("no such thing"), InputError("--x: bad")]
+)
+def test_what_is_found_before_work_is_2(capsys, error):
+    assert _code(prepare=_raise(error)) == 2
+    err = capsys.readouterr().err
+    assert err == f"toy: {one_line(error)}\n"
+
+
+def test_what_fails_while_running_is_1_and_says_what_is_kept(capsys):
+    assert _code(execute=_raise(RuntimeError("disk\nfull"))) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "disk full" in err
+    assert "kept in runs" in err
+
+
+def test_an_interrupt_is_130(capsys):
+    assert _code(execute=_raise(KeyboardInterrupt())) == 130
+    assert "kept in runs" in capsys.readouterr().err
+
+
+def test_done_is_0():
+    assert _code() == 0
+
+
+BAD = [
+    (["--arch", "resnet19"], "resnet20"),
+    (["--arch", "timm/resnet19x"], "timm"),
+    (["--arch", "no.such.module:net"], "no.such.module"),
+    (["--variants", "standard", "asym"], "w-init"),
+    (["--variants", "w", "w"], "twice"),
+    (["--variants"], "--variants"),
+    (["--alignments", "git"], "weight"),
+    (["--alignments", "weight", "--variants", "w"], "none"),
+    (["--dataset", "digit"], "digits"),
+    (["--dataset", "imagefolder:no/such/folder"], "no/such/folder"),
+    (["--dataset", "cifar10", "--data-dir", "no/such/folder"], "no/such/folder"),
+    (["--preset", "desktop"], "laptop"),
+    (["--pairs", "-1"], "--pairs"),
+    (["--pairs", "0"], "--pairs"),
+    (["--epochs", "0"], "--epochs"),
+    (["--lr", "-0.1"], "--lr"),
+    (["--lr", "nan"], "--lr"),
+    (["--lr", "0.1", "--lrs", "0.1", "0.2"], "--lrs"),
+    (["--kappa", "-1"], "--kappa"),
+    (["--kappa", "2", "--variants", "standard"], "--kappa"),
+    (["--gate", "cosine", "--variants", "standard"], "--gate"),
+    (["--width", "0"], "--width"),
+    (["--norm", "layer"], "norm"),
+    (["--norm", "instance"], "--norm"),
+    (["--points", "24"], "--points"),
+    (["--n-fix-scale", "100", "--variants", "w"], "n_fix"),
+    (["--jobs", "0"], "--jobs"),
+    (["--device", "tpu"], "--device"),
+    (["--device", "cuda:99"], "cuda:99"),
+    (["--checkpoints", "a.pt"], "--checkpoints"),
+    (["--checkpoints", "a.pt", "b.pt", "--variants", "standard"], "a.pt"),
+    (["--checkpoints", "a.pt", "b.pt", "--variants", "standard", "--pairs", "3"], "--pairs"),
+    (["--train-size", "10000000"], "train_size"),
+    (["--seeed", "3"], "--seed"),
+    (["--epochs", "ten"], "ten"),
+    (["stray"], "stray"),
+]
+
+
+@pytest.mark.parametrize(("args", "word"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_bad_input_of_lmc(args, word, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert lmc.main(args) == 2
+    out, err = capsys.readouterr()
+    assert err.count("\n") == 1, err
+    assert word in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_needs_nothing_heavy():
+    """What makes help slow is importing torch and its like; none may be loaded before the flags are read."""
+    code = (
+        "import sys\nfrom studies import lmc\n"
+        "try:\n    lmc.main(['--help'])\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'matplotlib', 'scipy', 'timm'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--arch" in done.stdout
+    for field in dataclasses.fields(lmc.Config):
+        assert f"--{field.name.replace('_', '-')}" in done.stdout
