@@ -51,13 +51,17 @@ class Architecture:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def describe(self) -> list[str]:
-        """A line for each masked layer, for people."""
-        return [
-            f"{self.variant.name} {name}: n_fix {layer['n_fix']} of {layer['fan_in']}"
-            f"{' channels' if layer['granularity'] == 'channel' else ''}, κ {layer['kappa']:g}"
-            f"{', frozen' if layer['frozen'] else ''}"
-            for name, layer in self.layers.items()
-        ]
+        """A line for each group of equally masked layers, for people."""
+        groups: dict[str, list[str]] = {}
+        for name, layer in self.layers.items():
+            unit = "channels" if layer["granularity"] == "channel" else "entries"
+            text = f"{layer['n_fix']} of {layer['fan_in']} {unit} of a row fixed, κ = {layer['kappa']:g}"
+            groups.setdefault(text + (", frozen" if layer["frozen"] else ""), []).append(name)
+        return [f"{self.variant.name}: {text}: {_few(names)}" for text, names in groups.items()]
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names) if len(names) < 4 else f"{names[0]} … {names[-1]} ({len(names)} layers)"
 
 
 @dataclasses.dataclass(frozen=True)
