@@ -69,13 +69,14 @@ def activation_matching(
     while waiting:
         found = recorder.similarity(batches, waiting, perms, known)
         ready = [unit for unit in waiting if set(unit) & set(found)]
+        if not ready:  # only shown together with groups that wait too, or not at all: those stay as they are
+            found = recorder.similarity(batches, waiting[:1], perms, set(spec.parents))
+            ready = waiting[:1]
         for unit in ready:
             proposal = propose(unit, perms, {name: found[name] for name in unit if name in found})
             if proposal is not None:
                 perms |= proposal.perms
                 total += proposal.value
-        if not ready:
-            break  # groups that no operation mixes stay in place
         known |= {name for unit in ready for name in unit}
         waiting = [unit for unit in waiting if unit not in ready]
     return Matching(perms, total, (total,), ("activations",), (1,), (total,))

@@ -109,8 +109,11 @@ def check_tensors(spec: PermutationSpec, a: Mapping[str, Tensor], b: Mapping[str
                     f"{which}: tensor {name!r} has shape {tuple(tensors[name].shape)}, the spec says {sizes}"
                 )
             # A finite norm proves every entry finite, and costs a twentieth of looking at each.
-            if not math.isfinite(tensors[name].norm()) and not tensors[name].isfinite().all():
-                raise ValueError(f"{which}: tensor {name!r} has entries that are NaN or infinite")
+            wide = torch.promote_types(tensors[name].dtype, torch.float32)
+            if not math.isfinite(torch.linalg.vector_norm(tensors[name].to(wide))):
+                raise ValueError(
+                    f"{which}: tensor {name!r} has entries that are NaN or infinite, or too large to square"
+                )
 
 
 class Problem:

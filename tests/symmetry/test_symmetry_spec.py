@@ -225,11 +225,7 @@ FOREIGN = {
         8,
     ),
     "timm densenet": (
-        lambda: (
-            timm.models.DenseNet(growth_rate=4, block_config=(2, 2), num_classes=4, init_features=8)
-            if False
-            else timm.models.densenet.DenseNet(growth_rate=4, block_config=(2, 2), num_classes=4)
-        ),
+        lambda: timm.models.densenet.DenseNet(growth_rate=4, block_config=(2, 2), num_classes=4),
         (3, 32, 32),
         10,
     ),
