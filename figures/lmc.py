@@ -58,7 +58,7 @@ def _figure(folder: Path, name: str, key: dict[str, Any], rows: pd.DataFrame, cu
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(2.05 * COLUMN_IN, 2.5), width_ratios=[1.15, 1], layout="constrained"
     )
-    series = _series(rows)
+    series, highest = _series(rows), [1e-9]
     for place, (label, mask) in enumerate(series):
         part = rows[mask]
         variant, alignment = part["variant"].iloc[0], part["alignment"].iloc[0]
@@ -66,6 +66,7 @@ def _figure(folder: Path, name: str, key: dict[str, Any], rows: pd.DataFrame, cu
         own = curves.merge(part[KEY], on=KEY)
         band = [(lam, *mean_interval(g["loss"].to_numpy())) for lam, g in own.groupby("lam")]
         lams, means, lows, highs = (list(column) for column in zip(*(point[:4] for point in band)))
+        highest.append(max((mean for mean in means if mean == mean), default=0.0))
         left.plot(lams, means, color=colour, linestyle=DASHES[alignment], label=label, linewidth=1.4)
         left.fill_between(lams, lows, highs, color=colour, alpha=0.15, linewidth=0)
         values = part["barrier_loss_mid"].to_numpy(dtype=float)
@@ -79,7 +80,7 @@ def _figure(folder: Path, name: str, key: dict[str, Any], rows: pd.DataFrame, cu
             xytext=(2, 0), textcoords="offset points",
         )  # fmt: skip
     left.set(xlabel="position λ between the two networks", ylabel="test loss (nats)")
-    left.set_ylim(bottom=0)
+    left.set_ylim(0, 1.35 * max(highest))  # a wide interval of few pairs must not flatten the curves
     left.legend()
     right.axvline(0, color="0.6", linewidth=0.8, zorder=0)
     right.set(xlabel="test loss barrier at λ = ½ (nats)", yticks=range(len(series)))

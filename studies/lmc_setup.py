@@ -9,6 +9,7 @@ import torch
 
 from asym.data import ImageData
 from asym.files import sha256_file
+from asym.models import get_arch
 from asym.models.checkpoints import load_checkpoint
 from asym.nn import Variant
 from asym.populations import Architecture, Member, Population, Recipe, chunks_of, cpu_count, plan_for
@@ -192,6 +193,11 @@ def _checkpoint_job(
 
 def _architecture(config: Config, variant: str, preset: Defaults, data: ImageData) -> Architecture:
     masked = variant in ("w", "w-init", "w-zero")
+    if variant == "w-scale" and get_arch(config.arch).scheme != "kaiming":
+        raise InputError(
+            f"--variants: w-scale is the same network as standard for {config.arch}, whose variants all start with "
+            "PyTorch's default scale; leave it out"
+        )
     kappa = None
     if masked and variant != "w-zero":
         kappa = config.kappa if config.kappa is not None else preset.kappa

@@ -16,19 +16,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from asym.data import ImageData, Split, apply_augmentation, draw_augmentation
+from asym.data import ImageData
+from asym.populations.batches import Batches
 from asym.populations.layout import Layout, channels_last
 from asym.populations.optim import init_state, update_
 from asym.populations.plan import Plan
 from asym.populations.population import Architecture, Member
 from asym.populations.recipes import Recipe
-from asym.seeds import numpy_generator
 
 
 @runtime_checkable
@@ -88,7 +87,7 @@ def train_chunk(
             raise ValueError(f"{field}: networks of one chunk must share it, got {sorted(map(str, values))}")
     device = torch.device(device)
     chunk = _Chunk(architecture, members, plan, device)
-    batches = _Batches(data, [m.seed for m in members], recipes[0].batch_size, recipes[0].augment, device)
+    batches = Batches(data, [m.seed for m in members], recipes[0].batch_size, recipes[0].augment, device)
     state = init_state(recipes[0].optimizer, chunk.theta)
     history: list[dict[str, float]] = []
     diverged = [0] * len(members)
@@ -134,7 +133,7 @@ def _run_epoch(
     chunk: _Chunk,
     rows: list[int],
     recipes: Sequence[Recipe],
-    batches: _Batches,
+    batches: Batches,
     state: dict[str, Tensor],
     epoch: int,
     steps: int,
@@ -246,52 +245,6 @@ class _Chunk:
     def _autocast(self) -> torch.autocast:
         enabled = self.plan.dtype == "bfloat16"
         return torch.autocast(self.theta.device.type, torch.bfloat16, enabled=enabled)
-
-
-class _Batches:
-    """Batches of each network's own order and augmentation."""
-
-    def __init__(
-        self,
-        data: ImageData,
-        seeds: Sequence[int],
-        batch_size: int,
-        augment: str,
-        device: torch.device,
-    ) -> None:
-        self.data, self.seeds, self.batch_size = data, seeds, batch_size
-        self.augment = augment if (data.augment.pad or data.augment.flip) else "none"
-        self.split = Split(data.train.images.to(device), data.train.labels.to(device))
-
-    def epoch(self, rows: list[int], epoch: int):
-        """Yield (images `k b c h w`, normalised; labels `k b`)."""
-        count = len(self.split.labels)
-        orders, draws = [], []
-        for i in rows:
-            order = numpy_generator(self.seeds[i], "order", epoch).permutation(count)
-            orders.append(torch.from_numpy(order).to(self.split.labels.device))
-            if self.augment != "none":
-                draws.append(self._draw(numpy_generator(self.seeds[i], "augment", epoch), count))
-        for at in range(0, count, self.batch_size):
-            picked = torch.stack([order[at : at + self.batch_size] for order in orders])
-            flat = picked.reshape(-1)
-            images = self.split.images[flat]
-            if self.augment != "none":
-                shifts = torch.cat([s[at : at + self.batch_size] for s, _ in draws])
-                flips = torch.cat([f[at : at + self.batch_size] for _, f in draws])
-                images = apply_augmentation(images, shifts, flips, self.data.augment)
-            images = self.data.normalise(images)
-            yield images.unflatten(0, picked.shape), self.split.labels[picked]
-
-    def _draw(self, generator: np.random.Generator, count: int) -> tuple[Tensor, Tensor]:
-        device = self.split.labels.device
-        if self.augment == "image":
-            shifts, flips = draw_augmentation(generator, count, self.data.augment)
-        else:  # one decision for each batch, as the released code does
-            steps = -(-count // self.batch_size)
-            shifts, flips = draw_augmentation(generator, steps, self.data.augment)
-            shifts, flips = (x.repeat_interleave(self.batch_size, dim=0)[:count] for x in (shifts, flips))
-        return shifts.to(device), flips.to(device)
 
 
 def cross_entropy(logits: Float[Tensor, "b c"], labels: Tensor, smoothing: Float[Tensor, ""]) -> Float[Tensor, ""]:

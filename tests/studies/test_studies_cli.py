@@ -119,6 +119,7 @@ BAD = [
     (["--norm", "instance"], "--norm"),
     (["--points", "24"], "--points"),
     (["--n-fix-scale", "100", "--variants", "w"], "n_fix"),
+    (["--arch", "mlp", "--variants", "w-scale"], "standard"),
     (["--jobs", "0"], "--jobs"),
     (["--device", "tpu"], "--device"),
     (["--device", "cuda:99"], "cuda:99"),

@@ -146,6 +146,8 @@ def test_a_diverged_pair_is_a_row_that_says_so(tmp_path):
 @pytest.mark.parametrize("variant", ["w-zero", "w-init", "w-scale", "bias"])
 def test_controls_run(variant, tmp_path):
     options = {"align_asymmetric": True} if variant == "w-zero" else {}
+    if variant == "w-scale":  # for the MLP it is the standard network
+        options = {"arch": "resnet8", "width": 0.25}
     rows = lmc.run(_config(tmp_path, variants=(variant,), pairs=1, epochs=1, **options))
     assert sorted(rows["alignment"]) == ["none", "weight"]
 
