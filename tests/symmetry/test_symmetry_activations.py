@@ -48,8 +48,8 @@ def test_planted_permutations_are_found(name: str) -> None:
     spec = permutation_spec(model, case.input(), prove=False)
     b = generic(name, 0)
     b |= {alias: b[first] for alias, first in spec.tied.items()}
-    batches = [case.input(40), case.input(30), case.input(40)]
-    for seed in range(3):
+    batches = [case.input(40), case.input(30)]
+    for seed in range(2):
         a = permute(spec, random_permutations(spec, torch_generator(seed, "planted")), b)
         match = activation_matching(model, spec, a, b, batches)
         assert same(permute(spec, match.perms, b), a)

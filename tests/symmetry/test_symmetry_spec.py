@@ -1,7 +1,7 @@
 """Specs of the table's networks: the right groups, proved, and every wrong spec found out."""
 
 import dataclasses
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import timm
@@ -25,6 +25,7 @@ from asym.symmetry.layout import Concat, Fixed, Permuted, Product, groups_of
 ALL = pytest.mark.parametrize("name", CASES)
 
 
+@cache
 def spec_of(name: str) -> PermutationSpec:
     return permutation_spec(CASES[name].model(), CASES[name].input())
 
