@@ -27,7 +27,7 @@ lmc: $(STAMP)
 	$(BIN)/python -m studies.lmc --arch resnet20
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

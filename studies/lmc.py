@@ -169,7 +169,7 @@ class Config:
 
     def preset_defaults(self, variant: str) -> Defaults:
         """The preset's values for one variant."""
-        return defaults(self.preset, self.arch, self.width, variant, self.epochs)
+        return defaults(self.preset, self.arch, self.width, variant, self.epochs, self.dataset)
 
 
 @dataclasses.dataclass(frozen=True)

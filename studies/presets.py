@@ -58,8 +58,19 @@ def family(arch: str) -> str:
     return next((kind for kind in ("resnet", "mlp") if arch.startswith(kind)), "other")
 
 
-def defaults(preset: str, arch: str, width: float, variant: str, epochs: int | None = None) -> Defaults:
-    """The preset's values for one variant of an architecture; `epochs`, if given, sets the warm-up's length."""
+def defaults(
+    preset: str, arch: str, width: float, variant: str, epochs: int | None = None, dataset: str | None = None
+) -> Defaults:
+    """The preset's values for one variant of an architecture.
+
+    Args:
+        preset: its name.
+        arch: the architecture's name.
+        width: width multiplier.
+        variant: the variant's name.
+        epochs: if given, sets the length of the warm-up.
+        dataset: if given and not the digits, lines are evaluated on more images than the digits have.
+    """
     kind = family(arch)
     if preset == "paper":
         return _paper(kind, width, variant)
@@ -78,7 +89,7 @@ def defaults(preset: str, arch: str, width: float, variant: str, epochs: int | N
         lrs=LAPTOP_LRS,
         kappa=3.0 if kind == "resnet" else None,
         restarts=2 if smoke else 5,
-        eval_images=100 if smoke else 10_000,
+        eval_images=100 if smoke else 500 if dataset in (None, "digits") else 10_000,
     )
 
 
