@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -74,6 +75,8 @@ def run_command(
         prepared = prepare(config)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        return _reader_gone()
     except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:
         print(f"{prog}: {one_line(error)}", file=sys.stderr)
         return 2
@@ -84,7 +87,7 @@ def run_command(
         print(f"\n{prog}: interrupted; {kept}; run the same command again to go on", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        return 1
+        return _reader_gone()
     except Exception as error:  # the last resort of a command: say what happened and what is kept
         if getattr(config, "debug", False):
             raise
@@ -92,6 +95,12 @@ def run_command(
         print(f"{message} to go on, with --debug for the traceback", file=sys.stderr)
         return 1
     return 0
+
+
+def _reader_gone() -> int:
+    """Whoever read the output has closed it (`| head`): say no more, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
 
 
 def one_line(error: BaseException) -> str:
@@ -146,10 +155,12 @@ def _flatten_box(text: str) -> str:
     lines = [re.sub(r"[╭╮╰╯│]", "", line).strip() for line in text.splitlines()]
     body: list[str] = []
     for line in lines[1:]:
-        if re.fullmatch(r"─+", line) or line.startswith("Argument helptext"):
+        rule = re.fullmatch(r"[─-]+", line)
+        if (rule and body) or line.startswith("Argument helptext"):
             break
-        body.append(line)
-    message = re.sub(r"\s+", " ", " ".join(body)).strip()
+        body += [] if rule else [line]
+    message = re.sub(r"\s+", " ", " ".join(body)).strip().replace("{None}|", "")
+    message = message.split(" Got errors:")[0]
     similar = re.findall(r"^(--[\w-]+) ", "\n".join(lines), flags=re.MULTILINE)
     if message.startswith("Unrecognized") and similar:
         message += f" (did you mean {similar[0]}?)"

@@ -227,7 +227,7 @@ def main(args: list[str] | None = None) -> int:
         lambda config: (config, prepare(config)),
         work,
         prog="python -m studies.lmc",
-        description=(__doc__ or "").split("\n\n")[0],
+        description=f"{(__doc__ or '').split(chr(10) * 2)[0]} Flags whose default is None are set by the preset.",
         args=args,
     )
 
