@@ -55,10 +55,11 @@ def _figure(folder: Path, name: str, key: dict[str, Any], rows: pd.DataFrame, cu
     from asym.metrics import mean_interval
 
     plt = pyplot()
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(2.05 * COLUMN_IN, 2.5), width_ratios=[1.15, 1], layout="constrained"
-    )
     series, highest = _series(rows), [1e-9]
+    height = 2.3 + 0.1 * len(series)
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(2.05 * COLUMN_IN, height), width_ratios=[1.15, 1], layout="constrained"
+    )
     for place, (label, mask) in enumerate(series):
         part = rows[mask]
         variant, alignment = part["variant"].iloc[0], part["alignment"].iloc[0]
@@ -81,7 +82,7 @@ def _figure(folder: Path, name: str, key: dict[str, Any], rows: pd.DataFrame, cu
         )  # fmt: skip
     left.set(xlabel="position λ between the two networks", ylabel="test loss (nats)")
     left.set_ylim(0, 1.35 * max(highest))  # a wide interval of few pairs must not flatten the curves
-    left.legend()
+    figure.legend(loc="outside lower center", ncols=min(4, len(series)))
     right.axvline(0, color="0.6", linewidth=0.8, zorder=0)
     right.set(xlabel="test loss barrier at λ = ½ (nats)", yticks=range(len(series)))
     right.set_yticklabels([label.replace(" (", "\n(") for label, _ in series])
