@@ -31,6 +31,7 @@ from asym.symmetry.trace import Trace, trace
 Dims = tuple[tuple[str | None, int], ...]
 
 
+@torch.no_grad()
 def activation_matching(
     model: nn.Module,
     spec: PermutationSpec,
@@ -54,8 +55,7 @@ def activation_matching(
     Raises:
         ValueError: if a tensor is missing, misshapen or not finite, naming it; if there is no batch.
     """
-    names = [name for name in spec.tensors if name not in spec.buffers and name not in spec.tied]
-    check_tensors(spec, a, b, names)
+    check_tensors(spec, a, b)
     batches = list(batches)
     if not batches:
         raise ValueError("batches: there is none")
@@ -164,7 +164,6 @@ class _Recorder:
             self._traces[batch.shape] = graph
         return self._traces[batch.shape]
 
-    @torch.no_grad()
     def _record(self, graph: Trace, state: Mapping[str, Tensor], batch: Tensor) -> dict[str, Tensor]:
         values: list[Any] = []
         for source in graph.inputs:
@@ -200,6 +199,7 @@ def _rows(dims: Dims, unit: tuple[str, ...], known: Collection[str]) -> tuple[in
     return rows if clear else None
 
 
+@torch.no_grad()
 def reestimate_batchnorm(
     model: nn.Module, params: Mapping[str, Tensor], batches: Iterable[Tensor]
 ) -> dict[str, Tensor]:
@@ -230,10 +230,9 @@ def reestimate_batchnorm(
         norm.momentum = None  # a plain average over batches
         norm.train()
     count = 0
-    with torch.no_grad():
-        for batch in batches:
-            model(batch.to(next(model.parameters()).device))
-            count += 1
+    for batch in batches:
+        model(batch.to(next(model.parameters()).device))
+        count += 1
     if count == 0:
         raise ValueError("batches: there is none")
     result = dict(params)

@@ -52,6 +52,7 @@ class Matching:
     history: tuple[float, ...]
 
 
+@torch.no_grad()
 def weight_matching(
     spec: PermutationSpec,
     a: Mapping[str, Tensor],
@@ -81,50 +82,57 @@ def weight_matching(
     for name, count in (("restarts", restarts), ("max_sweeps", max_sweeps)):
         if count < 1:
             raise ValueError(f"{name}: {count}; must be at least 1")
-    names = [name for name in spec.tensors if name not in spec.buffers and name not in spec.tied]
-    check_tensors(spec, a, b, names)
-    problem = Problem(spec, a, {name: b[name].to(a[name].device) for name in names}, names)
-    best: tuple[float, dict[str, Tensor], list[float]] | None = None
-    objectives, starts, sweeps = [], [], []
-    for restart in range(restarts):
-        starts.append(STARTS[min(restart, 2)])
-        perms, history = problem.descend(starts[-1], seed, restart, max_sweeps)
-        objectives.append(history[-1])
-        sweeps.append(len(history) - 1)
-        if best is None or objectives[-1] > best[0]:
-            best = objectives[-1], perms, history
-    assert best is not None
-    return Matching(best[1], best[0], tuple(objectives), tuple(starts), tuple(sweeps), tuple(best[2]))
+    scales = check_tensors(spec, a, b)
+    problem = Problem(spec, a, {name: b[name].to(a[name].device) for name in scales}, scales)
+    starts = tuple(STARTS[min(restart, 2)] for restart in range(restarts))
+    ends = [problem.descend(start, seed, restart, max_sweeps) for restart, start in enumerate(starts)]
+    objectives = tuple(history[-1] for _, history in ends)
+    perms, history = ends[objectives.index(max(objectives))]
+    sweeps = tuple(len(history) - 1 for _, history in ends)
+    return Matching(perms, max(objectives), objectives, starts, sweeps, tuple(history))
 
 
-def check_tensors(spec: PermutationSpec, a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: list[str]) -> None:
-    """Raise a ValueError that names the first tensor of a or b that is missing, misshapen, or not finite."""
+def check_tensors(spec: PermutationSpec, a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, float]:
+    """Check every parameter of two networks, each tensor under its first name.
+
+    Returns:
+        The product of the norms, |a| |b|, by name.
+
+    Raises:
+        ValueError: naming the first tensor of a or b that is missing, misshapen, or not finite.
+    """
+    scales = {name: 1.0 for name in spec.tensors if name not in spec.buffers and name not in spec.tied}
     for which, tensors in (("a", a), ("b", b)):
-        for name in names:
+        for name in scales:
             if name not in tensors:
                 raise ValueError(f"{which}: tensor {name!r} is missing")
-            sizes = tuple(axis.size for axis in spec.tensors[name])
-            if tuple(tensors[name].shape) != sizes:
-                raise ValueError(
-                    f"{which}: tensor {name!r} has shape {tuple(tensors[name].shape)}, the spec says {sizes}"
-                )
+            tensor, sizes = tensors[name].detach(), tuple(axis.size for axis in spec.tensors[name])
+            if tuple(tensor.shape) != sizes:
+                raise ValueError(f"{which}: tensor {name!r} has shape {tuple(tensor.shape)}, the spec says {sizes}")
             # A finite norm proves every entry finite, and costs a twentieth of looking at each.
-            wide = torch.promote_types(tensors[name].dtype, torch.float32)
-            if not math.isfinite(torch.linalg.vector_norm(tensors[name].to(wide))):
+            wide = torch.promote_types(tensor.dtype, torch.float32)
+            norm = float(torch.linalg.vector_norm(tensor.to(wide)))
+            if not math.isfinite(norm):
                 raise ValueError(
                     f"{which}: tensor {name!r} has entries that are NaN or infinite, or too large to square"
                 )
+            scales[name] *= norm
+    return scales
 
 
 class Problem:
     """Two networks, cut into blocks and units, with the products of matrices that descents share."""
 
     def __init__(
-        self, spec: PermutationSpec, a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: list[str]
+        self,
+        spec: PermutationSpec,
+        a: Mapping[str, Tensor],
+        b: Mapping[str, Tensor],
+        scales: Mapping[str, float],
     ) -> None:
         self.spec = spec
-        moving = [name for name in names if any(groups_of(axis) for axis in spec.tensors[name])]
-        self.constant = sum(float((a[n].double() * b[n].double()).sum()) for n in names if n not in moving)
+        moving = {name: s for name, s in scales.items() if any(groups_of(axis) for axis in spec.tensors[name])}
+        self.constant = sum(float((a[n].double() * b[n].double()).sum()) for n in scales if n not in moving)
         self.terms: list[Term] = make_terms(spec, a, b, moving)
         parents = spec.parents
         self.clusters = [

@@ -17,7 +17,7 @@ only then, and where few positions of π' changed, by their columns alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,21 +37,18 @@ class Term:
     Attributes:
         dims: (group, size) per axis; (None, size) for the last.
         a, b: the block in the two networks.
+        scale: what its part of the objective cannot exceed, |a| |b| of the whole parameter.
     """
 
     dims: Dims
     a: Tensor
     b: Tensor
+    scale: float
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """The groups of the axes, repeated where one has several."""
         return tuple(group for group, _ in self.dims if group is not None)
-
-    @cached_property
-    def scale(self) -> float:
-        """The largest value that its part of the objective can have, |a| |b|."""
-        return float(self.a.norm() * self.b.norm())
 
     def inner(self, perms: Mapping[str, Tensor], parents: Mapping[str, str | None]) -> float:
         """Its part of the objective, ⟨a, π(b)⟩, summed in float64."""
@@ -60,18 +57,18 @@ class Term:
 
 
 def make_terms(
-    spec: PermutationSpec, a: Mapping[str, Tensor], b: Mapping[str, Tensor], names: Sequence[str]
+    spec: PermutationSpec, a: Mapping[str, Tensor], b: Mapping[str, Tensor], scales: Mapping[str, float]
 ) -> list[Term]:
-    """The blocks of the named tensors, in float32 or better."""
+    """The blocks of the tensors in `scales` (|a| |b| by name), in float32 or better."""
     terms = []
-    for name in names:
+    for name, scale in scales.items():
         x, y = (_accurate(tensors[name]) for tensors in (a, b))
         for block in tensor_blocks(spec.tensors[name]):
             order = sorted(range(len(block.dims)), key=lambda d: block.dims[d][0] is None)
             moving = [block.dims[d] for d in order if block.dims[d][0] is not None]
             shape = [size for _, size in moving]
             parts = [block.take(t).permute(order).reshape([*shape, -1]) for t in (x, y)]
-            terms.append(Term((*moving, (None, parts[0].shape[-1])), *parts))
+            terms.append(Term((*moving, (None, parts[0].shape[-1])), parts[0], parts[1], scale))
     return terms
 
 

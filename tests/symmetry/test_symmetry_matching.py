@@ -25,7 +25,7 @@ from asym.symmetry import (
 )
 from asym.symmetry.cluster import Cluster, propose
 from asym.symmetry.layout import Concat, Fixed, Permuted, Product
-from asym.symmetry.matching import Problem
+from asym.symmetry.matching import Problem, check_tensors
 from asym.symmetry.similarity import BlockSimilarity, make_terms
 from benchmarks.matching import plain_weight_matching
 
@@ -207,7 +207,7 @@ def test_similarities_are_the_same_updated_and_anew(moves, first: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(4, 6, 3, generator=generator, dtype=torch.float64) for _ in range(2))
     spec = PermutationSpec({"w": (Permuted("g", 4), Permuted("h", 6), Fixed(3))}, {"g": None, "h": None})
-    (term,) = make_terms(spec, {"w": a}, {"w": b}, ["w"])
+    (term,) = make_terms(spec, {"w": a}, {"w": b}, {"w": 1.0})
     kept = BlockSimilarity(term, (0,) if first else (1,), spec.parents)
     for move in moves:
         perms = {"g": tensor([2, 0, 1, 3]), "h": tensor(move)}
@@ -227,7 +227,7 @@ def test_steps_that_are_not_exact_report_the_true_gain(name: str) -> None:
     """A group on both axes of a parameter, or two families of one parent in a parameter."""
     spec, a = network(name, 0)
     _, b = network(name, 1)
-    problem = Problem(spec, a, b, [n for n in spec.tensors if n not in spec.buffers])
+    problem = Problem(spec, a, b, check_tensors(spec, a, b))
     assert not all(cluster.exact for cluster in problem.clusters)
     for seed in range(10):
         perms = random_permutations(spec, torch.Generator().manual_seed(seed))
@@ -240,7 +240,7 @@ def test_steps_that_are_not_exact_report_the_true_gain(name: str) -> None:
 
 def test_units_are_roots_with_their_families() -> None:
     spec, a = network("transformer", 0)
-    problem = Problem(spec, a, a, list(spec.tensors))
+    problem = Problem(spec, a, a, check_tensors(spec, a, a))
     assert [c.names for c in problem.clusters] == [
         ("patch",),
         ("qkv.heads", "qkv.query_key", "qkv.value"),
@@ -291,6 +291,12 @@ def test_narrow_types_are_summed_in_float32() -> None:
     found, expected = weight_matching(spec, *half), weight_matching(spec, *exact)
     assert same(found.perms, expected.perms)
     assert found.objective == pytest.approx(expected.objective, rel=1e-6)
+
+
+def test_parameters_that_require_gradients_are_welcome() -> None:
+    model = CASES["mlp-layer"].model()
+    match = weight_matching(spec_of("mlp-layer"), dict(model.named_parameters()), dict(model.named_parameters()))
+    assert not any(perm.requires_grad for perm in match.perms.values())
 
 
 def test_inputs_are_not_changed() -> None:
