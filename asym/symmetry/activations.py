@@ -106,7 +106,7 @@ class _Correlation:
         covariance = self._products / n - mean_x[:, None] * mean_y
         variances = (square_x - mean_x**2)[:, None] * (square_y - mean_y**2)
         alive = ((square_x > 0)[:, None] & (square_y > 0)) & (variances > 0)
-        return torch.where(alive, covariance / variances.clamp(min=1e-300).sqrt(), 0.0).numpy()
+        return torch.where(alive, covariance / variances.clamp(min=1e-300).sqrt(), 0.0).clamp(-1, 1).numpy()
 
 
 class _Recorder:

@@ -51,9 +51,8 @@ class PermutationSpec:
         tensors: parameter or buffer name to its axes, each a tree of `Fixed`, `Permuted`, `Product`,
             `Concat`.
         parents: group name to its parent or None, in the order in which the network produces the groups.
-        tied: names of a tensor that has several, to its first name.
-        buffers: which of `tensors` are buffers; they move, but say nothing about how similar two networks
-            are.
+        buffers: which of `tensors` are buffers; they move, but say nothing about how similar two networks are.
+        tied: further names of a tensor that has several, to its first name.
     """
 
     tensors: Mapping[str, tuple[Axis, ...]]
