@@ -2,7 +2,7 @@
 
     python -m figures.lmc --results results
 
-Reads `lmc.csv` and `lmc_curves.csv`, writes `figures/lmc_<arch>_<data set>….png` and `.pdf` in the same folder, one
+Reads `lmc.csv` and `lmc_curves.csv`, writes `figures/lmc_<arch>_<data set>_….png` and `.pdf` in the same folder, one
 figure for each architecture, data set and training length. Left: mean test loss along the line, with the band of the
 95 % interval over pairs. Right: mid-point barrier of each pair, with mean and 95 % interval.
 """
@@ -41,11 +41,11 @@ class Config:
 def draw(results: Path) -> list[Path]:
     """Draw all figures of a results folder; returns the files written."""
     rows = read(results, "lmc.csv", (*FIGURE, *KEY, "barrier_loss_mid"), MADE_BY)
+    rows = rows[rows["arch"].notna()]
     curves = read(results, "lmc_curves.csv", (*KEY, "split", "lam", "loss"), MADE_BY)
     files: list[Path] = []
-    groups = list(rows.groupby(list(FIGURE), sort=False, dropna=False))
-    names = [_file_name(key, [other for other, _ in groups]) for key, _ in groups]
-    for name, (key, group) in zip(names, groups):
+    for key, group in rows.groupby(list(FIGURE), sort=False, dropna=False):
+        name = _file_name(dict(zip(FIGURE, key)))
         own = curves.merge(group[KEY].drop_duplicates(), on=KEY)
         files += _figure(results / "figures", name, dict(zip(FIGURE, key)), group, own[own["split"] == "test"])
     return files
@@ -113,14 +113,16 @@ def _series(rows: pd.DataFrame) -> list[tuple[str, pd.Series]]:
     return out
 
 
-def _file_name(key: tuple, all_keys: list[tuple]) -> str:
-    """`lmc_<arch>_<dataset>`, with whatever else tells this figure from the others of the folder."""
-    parts = ["lmc", str(key[0]), str(key[1])]
-    rivals = [other for other in all_keys if other[:2] == key[:2]]
-    for i, name in enumerate(FIGURE[2:], start=2):
-        if len({str(other[i]) for other in rivals}) > 1:
-            parts.append(f"{name}-{key[i]}")
-    return re.sub(r"[^\w.+-]+", "-", "_".join(parts))
+def _file_name(key: dict[str, Any]) -> str:
+    """`lmc_<arch>_<dataset>_<epochs>-epochs_<images>-images`, with what else is out of the ordinary.
+
+    The name depends on the figure alone, not on what other figures there are.
+    """
+    parts = ["lmc", key["arch"], key["dataset"], f"{key['epochs']}-epochs", f"{key['train_images']}-images"]
+    parts += [f"width-{key['width']:g}"] if key["width"] != 1 else []
+    parts += [f"{key['norm']}-norm"] if key["norm"] != "default" else []
+    parts += [key["preset"]] if key["preset"] != "laptop" else []
+    return re.sub(r"[^\w.+-]+", "-", "_".join(map(str, parts)))
 
 
 def main(args: list[str] | None = None) -> int:

@@ -16,14 +16,14 @@ def read(results: Path, name: str, columns: tuple[str, ...], made_by: str) -> pd
         FileNotFoundError: if it is not there, saying which command makes it.
         ValueError: if it cannot be read, is empty or lacks a column.
     """
-    import pandas as pd
+    from asym.store import read_table
 
     path = results / name
     if not path.is_file():
         raise FileNotFoundError(f"--results: {path} is not there; `{made_by} --out {results}` makes it")
     try:
-        table = pd.read_csv(path)
-    except (ValueError, UnicodeDecodeError) as error:
+        table = read_table(path)
+    except (ValueError, OSError) as error:
         raise ValueError(f"--results: {path} cannot be read as CSV: {error}") from None
     missing = [column for column in columns if column not in table]
     if missing:

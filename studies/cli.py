@@ -12,7 +12,9 @@ import io
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 C = TypeVar("C")
@@ -70,8 +72,12 @@ def run_command(
         description: first lines of the help.
         args: the command line, `sys.argv[1:]` by default.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without λ and σ gets question marks, not a crash
+    arguments = list(sys.argv[1:] if args is None else args)
     try:
-        config = parse(config_class, sys.argv[1:] if args is None else args, prog=prog, description=description)
+        config = parse(config_class, arguments, prog=prog, description=description)
         prepared = prepare(config)
     except KeyboardInterrupt:
         return 130
@@ -80,19 +86,26 @@ def run_command(
     except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:
         print(f"{prog}: {one_line(error)}", file=sys.stderr)
         return 2
-    kept = f"finished networks and checkpoints are kept in {getattr(config, 'runs', 'the runs folder')}"
+    except (Exception, SystemExit) as error:  # a user's own module may raise anything
+        if "--debug" in arguments or (isinstance(error, SystemExit) and not error.code):
+            raise
+        print(f"{prog}: {type(error).__name__}: {one_line(error)}", file=sys.stderr)
+        return 2
+    kept, again = "nothing is lost", "run it again"
+    if hasattr(config, "runs"):
+        kept = f"finished networks and checkpoints are kept in {config.runs}"
+        again = "run the same command again to go on, with --debug for the traceback"
     try:
         execute(prepared)
     except KeyboardInterrupt:
-        print(f"\n{prog}: interrupted; {kept}; run the same command again to go on", file=sys.stderr)
+        print(f"\n{prog}: interrupted; {kept}; {again.split(',')[0]}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return _reader_gone()
     except Exception as error:  # the last resort of a command: say what happened and what is kept
         if getattr(config, "debug", False):
             raise
-        message = f"{prog}: failed: {type(error).__name__}: {one_line(error)}; {kept}; run the same command again"
-        print(f"{message} to go on, with --debug for the traceback", file=sys.stderr)
+        print(f"{prog}: failed: {type(error).__name__}: {one_line(error)}; {kept}; {again}", file=sys.stderr)
         return 1
     return 0
 
@@ -117,8 +130,21 @@ def check_choice(flag: str, value: str, choices: Sequence[str]) -> None:
 
 def check_least(flag: str, value: float | None, least: float) -> None:
     """Raise an `InputError` if a number is given and lies below `least`."""
-    if value is not None and not value >= least:
-        raise InputError(f"--{flag}: got {value}, must be at least {least}")
+    if value is not None and not least <= value < float("inf"):
+        raise InputError(f"--{flag}: got {value}, must be a finite number of at least {least}")
+
+
+def check_folder(flag: str, folder: Path) -> None:
+    """Raise an `InputError` unless files can be written to a folder that exists or can be made.
+
+    A nameless temporary file is opened in the nearest folder that exists, and gone at once.
+    """
+    nearest = next(path for path in (folder, *folder.resolve().parents) if path.exists() or path.is_symlink())
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise InputError(f"--{flag}: cannot write to {folder} ({nearest}: {error.strerror})") from None
 
 
 def check_positive(flag: str, value: float | None) -> None:
@@ -152,7 +178,7 @@ def _split_commas(config_class: type, args: Sequence[str]) -> list[str]:
 
 def _flatten_box(text: str) -> str:
     """The message inside the box that the flag parser prints, on one line."""
-    lines = [re.sub(r"[╭╮╰╯│]", "", line).strip() for line in text.splitlines()]
+    lines = [re.sub(r"[╭╮╰╯│]|^[+|]|[+|]$", "", line).strip() for line in text.splitlines()]
     body: list[str] = []
     for line in lines[1:]:
         rule = re.fullmatch(r"[─-]+", line)
@@ -161,6 +187,12 @@ def _flatten_box(text: str) -> str:
         body += [] if rule else [line]
     message = re.sub(r"\s+", " ", " ".join(body)).strip().replace("{None}|", "")
     message = message.split(" Got errors:")[0]
+    message = re.sub(r"^Error parsing \w+: (?=--)", "", message)
+    message = re.sub(
+        r"^Error parsing (--[\w-]+): no type matching (.+) could be .* from \[(.*)\]\.?$",
+        r"\1: got \3, must be \2",
+        message,
+    )
     similar = re.findall(r"^(--[\w-]+) ", "\n".join(lines), flags=re.MULTILINE)
     if message.startswith("Unrecognized") and similar:
         message += f" (did you mean {similar[0]}?)"

@@ -15,6 +15,7 @@ From a notebook: `from studies import lmc; rows = lmc.run(lmc.Config(arch="mlp")
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
     from studies.lmc_pairs import CheckpointTask, Task, Trial
 
 KEY = ("config", "variant", "alignment", "pair")
+TABLES = {
+    "lmc": KEY,
+    "lmc_curves": (*KEY, "split", "lam"),
+    "lmc_summary": ("config", "variant", "alignment"),
+    "lmc_tuning": ("config", "variant"),
+}
+"""Tables of the study, and what makes a row of each unique."""
 GROUP = ("config", "preset", "arch", "dataset", "variant", "alignment")
 ASYMMETRIC = ("w", "w-zero", "sigma")
 """Variants that have no permutation symmetry of their own."""
@@ -98,6 +106,8 @@ class Config:
     """Determines masks, fixed values, initial weights, data order and augmentation."""
     data_dir: Path | None = None
     """Folder with the data set's files."""
+    image_size: int | None = None
+    """Resize the images of an imagefolder to this many pixels a side."""
     download: bool = False
     """Allow the data set to be downloaded into --data-dir."""
     dataset_name: str | None = None
@@ -135,14 +145,20 @@ class Config:
                 raise InputError(f"--{flag}: named twice in {' '.join(values)}")
         if self.norm is not None:
             check_choice("norm", self.norm, NORMS)
-        for flag in ("pairs", "epochs", "batch_size", "jobs", "restarts", "train_size", "eval_images"):
+        for flag in ("pairs", "epochs", "batch_size", "jobs", "restarts", "train_size", "eval_images", "image_size"):
             check_least(flag.replace("_", "-"), getattr(self, flag), 1)
         for flag in ("weight_decay", "warmup", "kappa"):
             check_least(flag.replace("_", "-"), getattr(self, flag), 0)
         for flag in ("lr", "width", "n_fix_scale", "bias_range"):
             check_positive(flag.replace("_", "-"), getattr(self, flag))
+        if self.lrs == ():
+            raise InputError("--lrs: got no rate")
         for rate in self.lrs or ():
             check_positive("lrs", rate)
+        if self.dataset_name is not None and not re.fullmatch(r"\w[\w.+ -]*", self.dataset_name):
+            raise InputError(f"--dataset-name: got {self.dataset_name!r}, must be letters, digits, '_', '.', '+', '-'")
+        if self.image_size is not None and not str(self.dataset).startswith("imagefolder:"):
+            raise InputError("--image-size: has no meaning without --dataset imagefolder:PATH")
         if self.points < 3 or self.points % 2 == 0:
             raise InputError(f"--points: got {self.points}, must be odd and at least 3")
         if self.lr is not None and self.lrs is not None:

@@ -25,15 +25,21 @@ def estimate(config: Config, jobs: list[Job]) -> str:
         count = len(job.trials) + 2 * len(next(iter(job.tasks.values())))
         per_epoch = run_tasks(time_epoch, [(task,)])[0]
         seconds, size = count * epochs * per_epoch, count * task.columns["params"] * BYTES_PER_ENTRY
+        recipe = task.population.members[0].recipe
+        rate = f"rate from {', '.join(map(str, job.tasks))}" if len(job.tasks) > 1 else f"rate {recipe.lr:g}"
+        lines.append(
+            f"{job.variant}: {recipe.optimizer}, {rate}, {recipe.schedule} schedule with {recipe.warmup:g} epochs of "
+            f"warm-up, weight decay {recipe.weight_decay:g}, batches of {recipe.batch_size}, {task.plan.dtype}"
+        )
         lines.append(
             f"{job.variant}: {count} networks ({len(job.trials)} of them to choose the rate), {epochs} epochs of "
-            f"{per_epoch:.1f} s, {task.columns['params']:,} trainable parameters"
+            f"{per_epoch:.2g} s, {task.columns['params']:,} trainable parameters"
         )
         total_s, total_bytes, networks = total_s + seconds, total_bytes + size, networks + count
     processes = default_jobs(config, device, networks)
     lines.append(
-        f"together: {networks} networks, about {total_s / processes / 60:.1f} min of training in {processes} "
-        f"process(es), about {total_bytes / 1e6:.0f} MB in {config.runs}; nothing was written"
+        f"together: {networks} networks, about {total_s / processes / 60:.2g} min of training in {processes} "
+        f"process(es), about {total_bytes / 1e6:.2g} MB in {config.runs}; nothing was written"
     )
     return "\n".join(lines)
 

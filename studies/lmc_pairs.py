@@ -63,6 +63,7 @@ class DataArgs:
     dataset_name: str | None
     train_size: int | None
     cache_dir: str | None
+    image_size: int | None = None
 
     def load(self) -> ImageData:
         """The data set."""

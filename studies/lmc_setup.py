@@ -17,8 +17,8 @@ from asym.populations.population import compact
 from asym.populations.runs import KIND, run_config
 from asym.seeds import derived_seed
 from asym.store import CorruptRun, Store, config_hash, read_table
-from studies.cli import InputError
-from studies.lmc import ASYMMETRIC, Config, Job
+from studies.cli import InputError, check_folder
+from studies.lmc import ASYMMETRIC, TABLES, Config, Job
 from studies.lmc_pairs import (
     MEASURE_VERSION,
     CheckpointTask,
@@ -40,9 +40,12 @@ def prepare(config: Config) -> list[Job]:
     """
     first = config.preset_defaults(config.variants[0])
     device = resolve_device(config.device)
-    for name in ("lmc", "lmc_curves", "lmc_tuning"):
-        if (config.out / f"{name}.csv").exists():
-            read_table(config.out / f"{name}.csv")  # an unreadable table is found now, not after hours
+    check_folder("out", config.out)
+    check_folder("runs", config.runs)
+    for name, key in TABLES.items():  # an unreadable table is found now, not after hours
+        file = config.out / f"{name}.csv"
+        if file.exists() and not set(key) <= set(read_table(file).columns):
+            raise InputError(f"--out: {file} is not a table of this study, it has no column {' and '.join(key)}")
     data_args = DataArgs(
         config.dataset or first.dataset,
         str(config.data_dir) if config.data_dir else None,
@@ -50,6 +53,7 @@ def prepare(config: Config) -> list[Job]:
         config.dataset_name,
         config.train_size,
         None if config.dry_run else str(config.runs / "cache"),
+        config.image_size,
     )
     data = data_args.load()
     jobs = [_job(config, variant, data, data_args, device) for variant in config.variants]
@@ -81,7 +85,7 @@ def resolve_device(name: str) -> str:
 def default_jobs(config: Config, device: str, tasks: int) -> int:
     """Processes: one for smoke and on an accelerator, else one a processor, at most one a task."""
     if config.jobs is not None:
-        return config.jobs
+        return min(config.jobs, max(tasks, 1))
     return 1 if config.preset == "smoke" or device != "cpu" else max(1, min(cpu_count(), tasks))
 
 
@@ -92,13 +96,16 @@ def recipe_of(config: Config, preset: Defaults, lr: float) -> Recipe:
         return value if flag is None else flag
 
     augment = config.augment.removeprefix("per-")
+    epochs, warmup = choose(config.epochs, preset.epochs), choose(config.warmup, preset.warmup)
+    if warmup > epochs:
+        raise InputError(f"--warmup: {warmup:g} epochs of warm-up in {epochs} epochs; give --warmup {epochs / 5:g}")
     return Recipe(
         optimizer="adamw",
         lr=lr,
         weight_decay=choose(config.weight_decay, preset.weight_decay),
         schedule=choose(config.schedule, preset.schedule),
-        warmup=choose(config.warmup, preset.warmup),
-        epochs=choose(config.epochs, preset.epochs),
+        warmup=warmup,
+        epochs=epochs,
         batch_size=choose(config.batch_size, preset.batch_size),
         augment=augment,  # pyright: ignore[reportArgumentType]
     )

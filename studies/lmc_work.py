@@ -9,15 +9,12 @@ import pandas as pd
 import torch
 
 from asym.populations import run_tasks
-from asym.store import update_table
-from studies.lmc import GROUP, KEY, VALUES, Config, Job
+from asym.store import read_table, update_table
+from studies.lmc import GROUP, KEY, TABLES, VALUES, Config, Job
 from studies.lmc_pairs import PATH_EPOCHS, CheckpointTask, Task, Trial, measure_checkpoints, measure_pair, tune
 from studies.lmc_setup import default_jobs
 from studies.progress import Progress
 from studies.tables import commit, device_name, interval_text, render, summarise
-
-CURVE_KEY = (*KEY, "split", "lam")
-TUNING_KEY = ("config", "variant")
 
 
 def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
@@ -39,7 +36,7 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
             rows, curves = result
             names = ("config", "variant", "alignment", "pair", "split", "lam", "loss", "acc")
             points = [{name: point[name] for name in names} for point in curves]
-            update_table(config.out / "lmc_curves.csv", pd.DataFrame(points), list(CURVE_KEY))
+            update_table(config.out / "lmc_curves.csv", pd.DataFrame(points), list(TABLES["lmc_curves"]))
             update_table(config.out / "lmc.csv", pd.DataFrame([row | stamp for row in rows]), list(KEY))
 
         run_tasks(
@@ -49,9 +46,9 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
             on_tick=progress.add,
             on_result=keep,
         )
-    table = pd.read_csv(config.out / "lmc.csv", keep_default_na=True)
+    table = read_table(config.out / "lmc.csv")
     rows = table[table["config"].isin(keys) & table["variant"].isin(config.variants)]
-    update_table(config.out / "lmc_summary.csv", summary(rows), ["config", "variant", "alignment"])
+    update_table(config.out / "lmc_summary.csv", summary(rows), list(TABLES["lmc_summary"]))
     return rows.reset_index(drop=True)
 
 
@@ -59,14 +56,16 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     """Mean, 95 % interval over pairs and n of each measure, for each config, variant and alignment."""
     ends = {m: rows[[f"{m}_a", f"{m}_b"]].mean(axis=1) for m in ("loss", "acc", "train_loss", "train_acc")}
     out = summarise(rows.assign(**ends), GROUP, VALUES)
-    diverged = rows.assign(d=(rows["diverged_a"] > 0) | (rows["diverged_b"] > 0)).groupby(list(GROUP), sort=False)
+    diverged = rows.assign(d=(rows["diverged_a"] > 0) | (rows["diverged_b"] > 0)).groupby(
+        list(GROUP), sort=False, dropna=False
+    )
     return out.merge(diverged["d"].sum().rename("diverged").reset_index(), on=list(GROUP))
 
 
 def summary_text(config: Config, jobs: list[Job]) -> str:
     """The terminal's table."""
     keys = {task.columns["config"] for job in jobs for tasks in job.tasks.values() for task in tasks}
-    table = pd.read_csv(config.out / "lmc_summary.csv")
+    table = read_table(config.out / "lmc_summary.csv")
     rows = table[table["config"].isin(keys) & table["variant"].isin(config.variants)]
     order = {variant: i for i, variant in enumerate(config.variants)}
     rows = rows.sort_values("variant", key=lambda column: column.map(order), kind="stable")
@@ -88,7 +87,11 @@ def summary_text(config: Config, jobs: list[Job]) -> str:
     head = rows.iloc[0]
     units = "mean [95 % interval] over n pairs; losses in nats, accuracies as fractions"
     title = f"{head['arch']} on {head['dataset']}: {units}"
-    return f"{title}\n{render(columns, lines)}"
+    legend = (
+        "barrier: loss on the line above that of its end points (accuracy below it), at its middle ½ or at most (max); "
+        "positive is worse, 0 is connected"
+    )
+    return f"{title}\n{render(columns, lines)}\n{legend}"
 
 
 def print_plan(config: Config, jobs: list[Job]) -> None:
@@ -120,10 +123,14 @@ def _choose_rates(config: Config, jobs: list[Job], device: str, stamp: dict[str,
         cells = {k: task.columns[k] for k in ("preset", "arch", "dataset", "variant", "lr", "epochs", "config")}
         rows.append(cells | {"seed": trial.population.members[0].seed} | result | stamp)
     table = pd.DataFrame(rows)
+    for variant, tried in table.groupby("variant", sort=False):
+        if not (tried["val_loss"] < float("inf")).any():
+            rates = " ".join(map(str, tried["lr"]))
+            raise RuntimeError(f"every learning rate diverged for {variant}: {rates}; give smaller ones with --lrs")
     best = table.loc[table.groupby("variant")["val_loss"].idxmin()]
     chosen |= dict(zip(best["variant"], best["lr"]))
     table["chosen"] = table["lr"] == table["variant"].map(chosen)
-    update_table(config.out / "lmc_tuning.csv", table, list(TUNING_KEY))
+    update_table(config.out / "lmc_tuning.csv", table, list(TABLES["lmc_tuning"]))
     return chosen
 
 

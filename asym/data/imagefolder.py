@@ -85,6 +85,8 @@ def load_imagefolder(path: Path, *, cache_dir: Path | None = None, image_size: i
     if "val" in splits:
         val = splits["val"]
     else:
+        if len(train) < 2:
+            raise ValueError(f"dataset: {path}: train/ needs at least 2 images, has {len(train)}")
         train, val = (train.take(part) for part in validation_split(len(train)))
     colour = train.images.shape[1] == 3
     mean, std, augment = IMAGENET_MEAN, IMAGENET_STD, Augment()
@@ -128,7 +130,7 @@ def _decode_all(path: Path, image_size: int | None) -> tuple[dict[str, Split], l
         if tuple(images[member].shape) != shape:
             raise ValueError(
                 f"dataset: {path}: {member} is {_size(images[member])} pixels, {order[0]} is "
-                f"{_size(images[order[0]])}; give an image size to resize them"
+                f"{_size(images[order[0]])}; resize them with --image-size (argument image_size)"
             )
     splits = {}
     for split in SPLITS:

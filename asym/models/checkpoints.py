@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,18 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
 
             content: Any = load_file(path)
         else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # each format has its own errors for a damaged file
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"checkpoint: {path} cannot be read (truncated or not a state dict): {reason}") from None
+        raise ValueError(
+            f"checkpoint: {path} cannot be read ({type(error).__name__}): it is truncated, no state dict, or holds "
+            "other objects than tensors, which are not loaded; save a plain state dict"
+        ) from None
     for key in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+    if not isinstance(content, Mapping) or not content or not all(_plain(*item) for item in content.items()):
         raise ValueError(f"checkpoint: {path} holds no state dict (names of tensors)")
     out = {}
     for name, value in content.items():
@@ -46,6 +51,12 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
             name = name.removeprefix(prefix)
         out[name] = value
     return out
+
+
+def _plain(name: Any, value: Any) -> bool:
+    return (
+        isinstance(name, str) and isinstance(value, Tensor) and value.layout == torch.strided and not value.is_complex()
+    )
 
 
 def load_checkpoint(network: nn.Module, path: str | Path) -> nn.Module:
@@ -69,7 +80,7 @@ def load_checkpoint(network: nn.Module, path: str | Path) -> nn.Module:
             raise ValueError(
                 f"checkpoint: {path}: {name} has shape {tuple(value.shape)}, the network {tuple(own[name].shape)}"
             )
-        if value.is_floating_point() and not value.isfinite().all():
-            raise ValueError(f"checkpoint: {path}: {name} holds NaN or infinite values")
+        if value.is_floating_point() and not torch.linalg.vector_norm(value.float()).isfinite():
+            raise ValueError(f"checkpoint: {path}: {name} holds NaN, infinite or immense values")
     network.load_state_dict(state)
     return network

@@ -77,7 +77,7 @@ def run_tasks(
     done = threading.Event()
     listener = threading.Thread(target=_listen, args=(ticks, done, on_tick), daemon=True)
     listener.start()
-    executor = ProcessPoolExecutor(min(jobs, len(arguments)), context, _start_worker, (ticks,))
+    executor = ProcessPoolExecutor(min(jobs, len(arguments)), context, _start_worker, (ticks, os.getpid()))
     try:
         futures = [executor.submit(function, *a) for a in arguments]
         pending = set(futures)
@@ -122,12 +122,12 @@ def _run_here(
         torch.set_num_threads(threads)
 
 
-def _start_worker(ticks: Any) -> None:
+def _start_worker(ticks: Any, parent: int) -> None:
     import signal
 
     global _ticks
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     _ticks = ticks.put
     prepare_process()
 

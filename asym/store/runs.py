@@ -212,7 +212,7 @@ class Run:
             # Renamed first: the run is gone in one step, also if deleting is interrupted.
             doomed = self.path.parent / temporary_name(self.hash)
             self.path.rename(doomed)
-            shutil.rmtree(doomed)
+            shutil.rmtree(doomed) if doomed.is_dir() else doomed.unlink()
         self._checked.clear()
 
     def check_config(self) -> None:
@@ -221,6 +221,8 @@ class Run:
         Raises:
             CorruptRun: they disagree, or results are there without a config.json.
         """
+        if self.path.exists() and not self.path.is_dir():
+            raise CorruptRun(self.path, "is a file, and should be a run's folder")
         if not (self.path / CONFIG).exists():
             for name in (FINISHED, CHECKPOINT):
                 if (self.path / name).exists():
@@ -241,7 +243,10 @@ class Run:
 
         if not self.finished:
             raise FileNotFoundError(f"{self.path}: the run is not finished")
-        return read_sealed(self.path / FINISHED)
+        body = read_sealed(self.path / FINISHED)
+        if not isinstance(body.get("files"), dict) or TENSORS not in body["files"] or "state" not in body:
+            raise CorruptRun(self.path / FINISHED, "does not describe a result")
+        return body
 
     def _must_be_open(self) -> None:
         if self.finished:
@@ -263,6 +268,8 @@ class Run:
                 found = sha256_file(path)
             except FileNotFoundError:
                 raise CorruptRun(path, "the file is missing") from None
+            except OSError as error:
+                raise CorruptRun(path, f"cannot be read ({error.strerror})") from None
             if found != expected:
                 raise CorruptRun(path, "checksum mismatch (the file is truncated or was altered)")
             self._checked[name] = version

@@ -28,7 +28,7 @@ def _write(folder, configs=(("standard", "none", "c1"), ("standard", "weight", "
 
 def test_png_and_pdf_come_from_the_tables_alone(tmp_path):
     files = lmc.draw(_write(tmp_path))
-    assert [file.name for file in files] == ["lmc_mlp_digits.png", "lmc_mlp_digits.pdf"]
+    assert [file.name for file in files] == [f"lmc_mlp_digits_5-epochs_100-images.{kind}" for kind in ("png", "pdf")]
     assert files[0].read_bytes().startswith(b"\x89PNG")
     pdf = files[1].read_bytes()
     assert pdf.startswith(b"%PDF")
@@ -50,7 +50,7 @@ def test_data_sets_and_lengths_get_figures_of_their_own(tmp_path):
         both[1]["config"] += "x"
         pd.concat(both).to_csv(one / name, index=False)
     names = {file.stem for file in lmc.draw(one)}
-    assert names == {"lmc_mlp_digits_epochs-5", "lmc_mlp_digits_epochs-50"}
+    assert names == {f"lmc_mlp_digits_{epochs}-epochs_100-images" for epochs in (5, 50)}
 
 
 def test_series_of_one_variant_are_told_apart(tmp_path):

@@ -1,6 +1,7 @@
 """The contract of every command: bad input is one line on stderr, exit code 2, and nothing written."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,14 @@ BAD = [
     (["--points", "24"], "--points"),
     (["--n-fix-scale", "100", "--variants", "w"], "n_fix"),
     (["--arch", "mlp", "--variants", "w-scale"], "standard"),
+    (["--kappa", "inf"], "--kappa"),
+    (["--lrs"], "--lrs"),
+    (["--epochs", "3", "--warmup", "5"], "--warmup"),
+    (["--image-size", "8"], "--image-size"),
+    (["--dataset-name", "a/b"], "--dataset-name"),
+    (["--out", "/dev/null/x"], "--out"),
+    (["--runs", "/proc/nope"], "--runs"),
+    (["--width", "1e9"], "memory"),
     (["--jobs", "0"], "--jobs"),
     (["--device", "tpu"], "--device"),
     (["--device", "cuda:99"], "cuda:99"),
@@ -142,6 +151,32 @@ def test_bad_input_of_lmc(args, word, tmp_path, capsys, monkeypatch):
     assert word in err
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a,b\n1,2\n", "config\nx\n"])
+def test_a_foreign_table_is_not_adopted(name, tmp_path, capsys):
+    (tmp_path / "lmc.csv").write_text(name)
+    assert lmc.main(["--preset", "smoke", "--out", str(tmp_path), "--runs", str(tmp_path / "runs")]) == 2
+    assert "lmc.csv" in capsys.readouterr().err
+    assert (tmp_path / "lmc.csv").read_text() == name
+
+
+def test_a_terminal_without_greek_gets_question_marks():
+    code = "import sys; from studies import lmc; sys.exit(lmc.main(['--help']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Gate of ? networks" in done.stdout
+
+
+def test_whatever_a_user_s_module_raises_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine_cli.py").write_text("import sys\ndef stop(*a):\n    sys.exit(3)\ndef fail():\n    return 1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in ("stop", "fail"):
+        assert lmc.main(["--arch", f"mine_cli:{name}"]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_help_needs_nothing_heavy():

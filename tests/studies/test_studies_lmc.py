@@ -143,6 +143,27 @@ def test_a_diverged_pair_is_a_row_that_says_so(tmp_path):
     assert list(summary["diverged"]) == [1, 1]
 
 
+def test_no_rate_is_chosen_where_all_diverge(tmp_path, capsys):
+    args = [*ARGS, "--variants", "standard", "--pairs", "1", "--lrs", "1e30", "1e31", "--quiet"]
+    assert lmc.main([*args, "--out", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]) == 1
+    assert "every learning rate diverged for standard" in capsys.readouterr().err
+
+
+def test_hashes_that_look_like_numbers_and_data_sets_called_na(tmp_path):
+    """`9230513691e8` is a config hash and a number, `NA` a folder and a missing value: both are text here."""
+    rows = lmc.run(_config(tmp_path, variants=("standard",), pairs=1, epochs=1, dataset_name="NA"))
+    assert len(rows) == 2
+    for name in ("lmc", "lmc_curves", "lmc_summary"):
+        file = tmp_path / "results" / f"{name}.csv"
+        file.write_text(file.read_text().replace(rows["config"].iloc[0], "9230513691e8"))
+        assert set(read_table(file)["config"]) == {"9230513691e8"}
+    summary = read_table(tmp_path / "results" / "lmc_summary.csv")
+    assert set(summary["dataset"]) == {"NA"}
+    from figures import lmc as figure
+
+    assert next(file.name for file in figure.draw(tmp_path / "results")).startswith("lmc_mlp_NA_")
+
+
 @pytest.mark.parametrize("variant", ["w-zero", "w-init", "w-scale", "bias"])
 def test_controls_run(variant, tmp_path):
     options = {"align_asymmetric": True} if variant == "w-zero" else {}
