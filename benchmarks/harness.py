@@ -34,7 +34,8 @@ def compare(
         per: how many times the reference's work ours does.
         note: conditions.
     """
-    ours(), reference()
+    ours()
+    reference()
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
         for kept, function in zip(times, (ours, reference)):

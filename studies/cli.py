@@ -92,8 +92,8 @@ def run_command(
         print(f"{prog}: {type(error).__name__}: {one_line(error)}", file=sys.stderr)
         return 2
     kept, again = "nothing is lost", "run it again"
-    if hasattr(config, "runs"):
-        kept = f"finished networks and checkpoints are kept in {config.runs}"
+    if (runs := getattr(config, "runs", None)) is not None:
+        kept = f"finished networks and checkpoints are kept in {runs}"
         again = "run the same command again to go on, with --debug for the traceback"
     try:
         execute(prepared)
