@@ -5,10 +5,11 @@ vectors too. Source: Ainsworth, Hayase, Srinivasa, "Git Re-Basin: Merging Models
 Symmetries" (2022), section
 3.2: coordinate descent, one group at a time, each step a linear assignment.
 
-Where this differs from the source: several starts (identity; greedy, from input to output, each group matched
-on the blocks whose other groups are matched already; random) of which the best is returned; only products of
-matrices whose inputs changed are computed again, and only groups whose neighbours changed are visited again;
-heads and grouped channels are matched as blocks.
+Where this differs from the source: several starts (identity; greedy, from input to output, each group matched on the
+blocks whose other groups are matched already; random) of which the best is returned; groups are visited from input to
+output, only where a neighbour has changed, and after the first start earlier layers settle before later ones are
+visited again; products of matrices are kept (`similarity.py`); heads and grouped channels are matched as blocks
+(`cluster.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from asym.seeds import numpy_generator, torch_generator
+from asym.seeds import torch_generator
 from asym.symmetry.actions import identity, random_permutations
 from asym.symmetry.cluster import Cluster
 from asym.symmetry.layout import groups_of
@@ -40,8 +42,8 @@ class Matching:
             (activation matching).
         objectives: the objective of every restart.
         starts: how every restart began: "identity", "greedy" or "random".
-        sweeps: sweeps over the groups of every restart.
-        history: the objective at the start of the best restart and after each of its sweeps.
+        sweeps: the work of every restart: visits to groups, over the number of groups, rounded up.
+        history: the objective at the start of the best restart and after each step that improved it.
     """
 
     perms: dict[str, Tensor]
@@ -69,8 +71,8 @@ def weight_matching(
         a: name to tensor; every parameter of the spec. Further names and buffers are not looked at.
         b: likewise; moved to a's device.
         restarts: how many starts: the identity, then greedy, then random ones.
-        seed: of the random starts and of the order in which they visit groups.
-        max_sweeps: longest descent.
+        seed: of the random starts.
+        max_sweeps: longest descent, in visits to all groups.
 
     Returns:
         The best restart. Sums are in float32 for float32 and narrower tensors, in float64 for float64 ones.
@@ -86,10 +88,10 @@ def weight_matching(
     problem = Problem(spec, a, {name: b[name].to(a[name].device) for name in scales}, scales)
     starts = tuple(STARTS[min(restart, 2)] for restart in range(restarts))
     ends = [problem.descend(start, seed, restart, max_sweeps) for restart, start in enumerate(starts)]
-    objectives = tuple(history[-1] for _, history in ends)
-    perms, history = ends[objectives.index(max(objectives))]
-    sweeps = tuple(len(history) - 1 for _, history in ends)
-    return Matching(perms, max(objectives), objectives, starts, sweeps, tuple(history))
+    objectives = tuple(end.history[-1] for end in ends)
+    best = ends[objectives.index(max(objectives))]
+    sweeps = tuple(math.ceil(end.visits / max(len(problem.clusters), 1)) for end in ends)
+    return Matching(best.perms, max(objectives), objectives, starts, sweeps, best.history)
 
 
 def check_tensors(spec: PermutationSpec, a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, float]:
@@ -118,6 +120,14 @@ def check_tensors(spec: PermutationSpec, a: Mapping[str, Tensor], b: Mapping[str
                 )
             scales[name] *= norm
     return scales
+
+
+class Descent(NamedTuple):
+    """Where one restart ended: permutations, the objective at the start and after every improvement, visits."""
+
+    perms: dict[str, Tensor]
+    history: tuple[float, ...]
+    visits: int
 
 
 class Problem:
@@ -173,26 +183,23 @@ class Problem:
                 known |= set(ready.names)
         return perms
 
-    def descend(self, start: str, seed: int, restart: int, max_sweeps: int) -> tuple[dict[str, Tensor], list[float]]:
+    def descend(self, start: str, seed: int, restart: int, max_sweeps: int) -> Descent:
         """Improve one unit after another until none improves.
 
-        Returns:
-            The permutations, and the objective at the start and after every sweep.
+        From the identity in sweeps from input to output. From other starts always the first unit, counted from the
+        input, of which a neighbour has changed: later layers wait until earlier ones have settled, which ends higher.
         """
         perms = self.start(start, torch_generator(seed, "weight_matching", restart))
-        order = numpy_generator(seed, "weight_matching", "order", restart)
-        history = [0.0]
-        waiting = set(range(len(self.clusters)))
-        while waiting and len(history) <= max_sweeps:
-            sweep, value = sorted(waiting), history[-1]
-            for i in order.permutation(sweep) if start == "random" else sweep:
-                waiting.discard(i)
-                cluster = self.clusters[i]
-                step, gain = cluster.improve(perms)
-                if gain > 0:
-                    perms |= step
-                    value += gain
-                    waiting |= self.neighbours[i]
-            history.append(value)
-        end = self.objective(perms)
-        return perms, [end + value - history[-1] for value in history]
+        waiting, sweep, history, visits = set(range(len(self.clusters))), [], [0.0], 0
+        while waiting and visits < max_sweeps * len(self.clusters):
+            sweep = sweep or sorted(waiting)
+            i = sweep.pop(0) if start == "identity" else min(waiting)
+            waiting.discard(i)
+            visits += 1
+            step, gain = self.clusters[i].improve(perms)
+            if gain > 0:
+                perms |= step
+                history.append(history[-1] + gain)
+                waiting |= self.neighbours[i]
+        missing = self.objective(perms) - history[-1]
+        return Descent(perms, tuple(value + missing for value in history), visits)
