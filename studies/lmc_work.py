@@ -14,7 +14,7 @@ from studies.lmc import GROUP, KEY, TABLES, VALUES, Config, Job
 from studies.lmc_pairs import PATH_EPOCHS, CheckpointTask, Task, Trial, measure_checkpoints, measure_pair, tune
 from studies.lmc_setup import default_jobs
 from studies.progress import Progress
-from studies.tables import commit, device_name, interval_text, render, summarise
+from studies.tables import VOLATILE, commit, device_name, interval_text, render, summarise
 
 
 def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
@@ -37,7 +37,7 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
             names = ("config", "variant", "alignment", "pair", "split", "lam", "loss", "acc")
             points = [{name: point[name] for name in names} for point in curves]
             update_table(config.out / "lmc_curves.csv", pd.DataFrame(points), list(TABLES["lmc_curves"]))
-            update_table(config.out / "lmc.csv", pd.DataFrame([row | stamp for row in rows]), list(KEY))
+            update_table(config.out / "lmc.csv", pd.DataFrame([row | stamp for row in rows]), list(KEY), VOLATILE)
 
         run_tasks(
             measure_checkpoints if config.checkpoints else measure_pair,
@@ -130,7 +130,7 @@ def _choose_rates(config: Config, jobs: list[Job], device: str, stamp: dict[str,
     best = table.loc[table.groupby("variant")["val_loss"].idxmin()]
     chosen |= dict(zip(best["variant"], best["lr"]))
     table["chosen"] = table["lr"] == table["variant"].map(chosen)
-    update_table(config.out / "lmc_tuning.csv", table, list(TABLES["lmc_tuning"]))
+    update_table(config.out / "lmc_tuning.csv", table, list(TABLES["lmc_tuning"]), VOLATILE)
     return chosen
 
 

@@ -31,13 +31,17 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"-?([0-9]+\.[0-9]*|[0-9]+(\.[0-9]+)?e[+-]?[0-9]{1,3}|inf)")
 
 
-def update_table(path: str | Path, rows: pandas.DataFrame, key: Sequence[str]) -> pandas.DataFrame:
+def update_table(
+    path: str | Path, rows: pandas.DataFrame, key: Sequence[str], volatile: Sequence[str] = ()
+) -> pandas.DataFrame:
     """Add rows to a CSV file or replace those of the same key, safe with several processes; the whole table.
 
     Args:
         path: the file; made if missing, with its folder.
         rows: new rows; cells are strings, booleans, numbers or missing.
         key: the columns that identify a row.
+        volatile: columns such as wall times in which the same result may differ; a row that agrees with the
+            one in the file in all others is left as it is.
 
     In a row that is replaced, a column that `rows` lacks keeps its cell.
 
@@ -77,8 +81,12 @@ def update_table(path: str | Path, rows: pandas.DataFrame, key: Sequence[str]) -
             if target is None:
                 target = [""] * len(columns)
                 table.append(target)
-            for place, cell, integer in zip(places, row, whole):
-                target[place] = _as_integer(cell) if integer else cell
+            new = [_as_integer(cell) if integer else cell for cell, integer in zip(row, whole)]
+            differing = {columns[place] for place, cell in zip(places, new) if target[place] != cell}
+            if differing <= set(volatile):
+                continue
+            for place, cell in zip(places, new):
+                target[place] = cell
         if len(cells) or not path.exists():
             write_text(path, _format(columns, table))
         remove_abandoned(path.parent)  # tables are kept in git: nothing of a killed process may stay among them

@@ -222,3 +222,12 @@ def test_four_processes_lose_nothing(tmp_path: Path):
         assert own[f"x{writer}"].tolist() == [turn / 3 for turn in range(20)]
         assert table.loc[table["writer"] == 99, f"x{writer}"].tolist() == [0.5] * 20
     assert not math.isnan(table["turn"].sum())
+
+
+def test_a_row_that_differs_in_volatile_columns_alone_stays(tmp_path):
+    path = tmp_path / "t.csv"
+    update_table(path, pd.DataFrame({"k": [1, 2], "v": [0.5, 0.5], "wall_s": [3.0, 3.0]}), ["k"])
+    again = pd.DataFrame({"k": [1, 2], "v": [0.5, 0.25], "wall_s": [9.0, 9.0]})
+    table = update_table(path, again, ["k"], ["wall_s"])
+    assert table["wall_s"].tolist() == [3.0, 9.0]
+    assert table["v"].tolist() == [0.5, 0.25]
