@@ -180,7 +180,7 @@ def test_a_truncated_archive_is_named(folder: Path, tmp_path: Path):
 def test_images_of_different_sizes_need_a_size(folder: Path):
     write(folder / "train" / "dog" / "99.png", pixels(0, (20, 30, 3)))
     with pytest.raises(
-        ValueError, match=r"train/dog/99\.png is 20×30 pixels, test/cat/00\.png is 16×16; give an image"
+        ValueError, match=r"train/dog/99\.png is 20×30 pixels, test/cat/00\.png is 16×16; resize them with --image-size"
     ):
         load_imagefolder(folder)
     data = load(f"imagefolder:{folder}", image_size=16)
