@@ -15,13 +15,60 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+from asym.names import PRESETS
 
 C = TypeVar("C")
 
 
 class InputError(ValueError):
     """Bad input, found before any work; its text is one line that names the flag, the value and the valid choices."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CommonConfig:
+    """The flags that every study has; a study's config adds its own. A value of None is set by the preset."""
+
+    preset: Literal["smoke", "laptop", "paper"] = "laptop"
+    """smoke: does it run; laptop: digits, tuned rates; paper: the published recipe."""
+    dataset: str | None = None
+    """digits, fashion_mnist, mnist, cifar10, cifar100, imagefolder:PATH or `package.module:loader`."""
+    seed: int = 0
+    """Determines masks, fixed values, initial weights, data order and augmentation."""
+    data_dir: Path | None = None
+    """Folder with the data set's files."""
+    image_size: int | None = None
+    """Resize the images of an imagefolder to this many pixels a side."""
+    download: bool = False
+    """Allow the data set to be downloaded into --data-dir."""
+    dataset_name: str | None = None
+    """Name of the data set in tables."""
+    out: Path = Path("results")
+    """Folder of tables and figures."""
+    runs: Path = Path("runs")
+    """Folder of trained networks."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    jobs: int | None = None
+    """Processes of one thread each."""
+    retrain: bool = False
+    """Train damaged runs again instead of stopping at them."""
+    dry_run: bool = False
+    """Print what would be done, with estimates of time and disk, and write nothing."""
+    quiet: bool = False
+    """No progress and no table."""
+    debug: bool = False
+    """Show the traceback of a failure."""
+
+    def __post_init__(self) -> None:
+        check_choice("preset", self.preset, PRESETS)
+        for flag in ("jobs", "image_size"):
+            check_least(flag.replace("_", "-"), getattr(self, flag), 1)
+        if self.dataset_name is not None and not re.fullmatch(r"\w[\w.+ -]*", self.dataset_name):
+            raise InputError(f"--dataset-name: got {self.dataset_name!r}, must be letters, digits, '_', '.', '+', '-'")
+        if self.image_size is not None and not str(self.dataset).startswith("imagefolder:"):
+            raise InputError("--image-size: has no meaning without --dataset imagefolder:PATH")
 
 
 def parse(config_class: type[C], args: Sequence[str], *, prog: str, description: str) -> C:

@@ -15,13 +15,12 @@ From a notebook: `from studies import lmc; rows = lmc.run(lmc.Config(arch="mlp")
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from asym.names import ALIGNMENTS, ARCHS, NORMS, PRESETS, VARIANTS
-from studies.cli import InputError, check_choice, check_least, check_positive, run_command
+from asym.names import ALIGNMENTS, ARCHS, NORMS, VARIANTS
+from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_command
 from studies.presets import Defaults, defaults
 
 if TYPE_CHECKING:
@@ -46,22 +45,18 @@ VALUES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(CommonConfig):
     """Settings of the study; a value of None is set by the preset."""
 
     arch: str = "resnet20"
     """Architecture: a name of `python -m asym.models`, `timm/<name>` or `package.module:factory`."""
-    dataset: str | None = None
-    """digits, fashion_mnist, mnist, cifar10, cifar100, imagefolder:PATH or `package.module:loader`."""
     variants: tuple[str, ...] = ("standard", "sigma", "w")
     """Any of: standard w sigma w-zero w-init w-scale bias."""
     alignments: tuple[str, ...] = ("none", "weight")
     """Any of: none weight activation."""
     align_asymmetric: bool = False
     """Align w and w-zero networks too, in plain form."""
-    preset: Literal["smoke", "laptop", "paper"] = "laptop"
-    """smoke: does it run; laptop: digits, tuned rates; paper: the published recipe."""
     pairs: int | None = None
     """Independent pairs of networks for each variant."""
     epochs: int | None = None
@@ -102,37 +97,11 @@ class Config:
     """Starts of weight matching."""
     checkpoints: tuple[Path, ...] = ()
     """Two state-dict files (.safetensors or .pt) of networks of --arch to compare, instead of training."""
-    seed: int = 0
-    """Determines masks, fixed values, initial weights, data order and augmentation."""
-    data_dir: Path | None = None
-    """Folder with the data set's files."""
-    image_size: int | None = None
-    """Resize the images of an imagefolder to this many pixels a side."""
-    download: bool = False
-    """Allow the data set to be downloaded into --data-dir."""
-    dataset_name: str | None = None
-    """Name of the data set in tables."""
-    out: Path = Path("results")
-    """Folder of tables and figures."""
-    runs: Path = Path("runs")
-    """Folder of trained networks."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    jobs: int | None = None
-    """Processes of one thread each."""
-    retrain: bool = False
-    """Train damaged runs again instead of stopping at them."""
-    dry_run: bool = False
-    """Print what would be done, with estimates of time and disk, and write nothing."""
-    quiet: bool = False
-    """No progress and no table."""
-    debug: bool = False
-    """Show the traceback of a failure."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.arch not in ARCHS and not self.arch.startswith("timm/") and ":" not in self.arch:
             check_choice("arch", self.arch, [*ARCHS, "timm/<name>", "package.module:factory"])
-        check_choice("preset", self.preset, PRESETS)
         for flag, values, choices in (
             ("variants", self.variants, VARIANTS),
             ("alignments", self.alignments, ALIGNMENTS),
@@ -145,7 +114,7 @@ class Config:
                 raise InputError(f"--{flag}: named twice in {' '.join(values)}")
         if self.norm is not None:
             check_choice("norm", self.norm, NORMS)
-        for flag in ("pairs", "epochs", "batch_size", "jobs", "restarts", "train_size", "eval_images", "image_size"):
+        for flag in ("pairs", "epochs", "batch_size", "restarts", "train_size", "eval_images"):
             check_least(flag.replace("_", "-"), getattr(self, flag), 1)
         for flag in ("weight_decay", "warmup", "kappa"):
             check_least(flag.replace("_", "-"), getattr(self, flag), 0)
@@ -155,10 +124,6 @@ class Config:
             raise InputError("--lrs: got no rate")
         for rate in self.lrs or ():
             check_positive("lrs", rate)
-        if self.dataset_name is not None and not re.fullmatch(r"\w[\w.+ -]*", self.dataset_name):
-            raise InputError(f"--dataset-name: got {self.dataset_name!r}, must be letters, digits, '_', '.', '+', '-'")
-        if self.image_size is not None and not str(self.dataset).startswith("imagefolder:"):
-            raise InputError("--image-size: has no meaning without --dataset imagefolder:PATH")
         if self.points < 3 or self.points % 2 == 0:
             raise InputError(f"--points: got {self.points}, must be odd and at least 3")
         if self.lr is not None and self.lrs is not None:

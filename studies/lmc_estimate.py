@@ -8,7 +8,7 @@ import time
 from asym.populations import run_tasks, train_chunk
 from studies.lmc import Config, Job
 from studies.lmc_pairs import CheckpointTask, Task
-from studies.lmc_setup import default_jobs
+from studies.setup import default_jobs
 
 BYTES_PER_ENTRY = 4
 

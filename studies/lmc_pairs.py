@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
-from asym.data import ImageData, load
+from asym.data import ImageData
 from asym.metrics import accuracy_barrier_curve, barrier_curve
 from asym.models.checkpoints import load_checkpoint
 from asym.nn import to_plain
@@ -41,6 +41,7 @@ from asym.populations import (
 )
 from asym.store import Store, config_hash
 from asym.symmetry import permutation_spec, permute
+from studies.setup import DataArgs
 
 if TYPE_CHECKING:
     from asym.symmetry import Matching
@@ -51,28 +52,6 @@ MEASURE_VERSION = 1
 MATCHING_IMAGES = 1000
 PATH_EPOCHS = 2.0
 """Progress: a path counts as much as this many epochs of the pair."""
-
-
-@dataclasses.dataclass(frozen=True)
-class DataArgs:
-    """How to load the data set; hashable, so that a process loads it once."""
-
-    dataset: str
-    data_dir: str | None
-    download: bool
-    dataset_name: str | None
-    train_size: int | None
-    cache_dir: str | None
-    image_size: int | None = None
-
-    def load(self) -> ImageData:
-        """The data set."""
-        return _load(self)
-
-
-@functools.lru_cache(maxsize=2)
-def _load(args: DataArgs) -> ImageData:
-    return load(**dataclasses.asdict(args))
 
 
 @dataclasses.dataclass(frozen=True)

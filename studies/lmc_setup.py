@@ -12,17 +12,16 @@ from asym.files import sha256_file
 from asym.models import get_arch
 from asym.models.checkpoints import load_checkpoint
 from asym.nn import Variant
-from asym.populations import Architecture, Member, Population, Recipe, chunks_of, cpu_count, plan_for
+from asym.populations import Architecture, Member, Population, Recipe, chunks_of, plan_for
 from asym.populations.population import compact
 from asym.populations.runs import KIND, run_config
 from asym.seeds import derived_seed
-from asym.store import CorruptRun, Store, config_hash, read_table
-from studies.cli import InputError, check_folder
+from asym.store import config_hash
+from studies.cli import InputError
 from studies.lmc import ASYMMETRIC, TABLES, Config, Job
 from studies.lmc_pairs import (
     MEASURE_VERSION,
     CheckpointTask,
-    DataArgs,
     Measure,
     Task,
     Trial,
@@ -30,6 +29,7 @@ from studies.lmc_pairs import (
     validation_config,
 )
 from studies.presets import Defaults
+from studies.setup import DataArgs, check_places, check_stored, resolve_device
 
 
 def prepare(config: Config) -> list[Job]:
@@ -40,53 +40,12 @@ def prepare(config: Config) -> list[Job]:
     """
     first = config.preset_defaults(config.variants[0])
     device = resolve_device(config.device)
-    check_folder("out", config.out)
-    check_folder("runs", config.runs)
-    for name, key in TABLES.items():  # an unreadable table is found now, not after hours
-        file = config.out / f"{name}.csv"
-        if file.exists() and not set(key) <= set(read_table(file).columns):
-            raise InputError(f"--out: {file} is not a table of this study, it has no column {' and '.join(key)}")
-    data_args = DataArgs(
-        config.dataset or first.dataset,
-        str(config.data_dir) if config.data_dir else None,
-        config.download,
-        config.dataset_name,
-        config.train_size,
-        None if config.dry_run else str(config.runs / "cache"),
-        config.image_size,
-    )
+    check_places(config, TABLES)
+    data_args = DataArgs.of(config, first.dataset, config.train_size)
     data = data_args.load()
     jobs = [_job(config, variant, data, data_args, device) for variant in config.variants]
-    _check_stored(config, jobs)
+    check_stored(config, stored(jobs))
     return jobs
-
-
-def resolve_device(name: str) -> str:
-    """`cpu`, `cuda:N` or `mps` from the flag; `auto` takes an accelerator if there is one.
-
-    Raises:
-        InputError: if the device is unknown or missing.
-    """
-    if name == "auto":
-        return "cuda:0" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise InputError(f"--device: {name} is not there; CUDA devices found: {torch.cuda.device_count()}")
-        if device.type == "mps" and not torch.backends.mps.is_available():
-            raise InputError("--device: mps is not there")
-        if device.type not in ("cpu", "cuda", "mps"):
-            raise RuntimeError
-    except RuntimeError:
-        raise InputError(f"--device: unknown {name!r}; valid: auto, cpu, cuda, cuda:N, mps") from None
-    return "cuda:0" if name == "cuda" else name
-
-
-def default_jobs(config: Config, device: str, tasks: int) -> int:
-    """Processes: one for smoke and on an accelerator, else one a processor, at most one a task."""
-    if config.jobs is not None:
-        return min(config.jobs, max(tasks, 1))
-    return 1 if config.preset == "smoke" or device != "cpu" else max(1, min(cpu_count(), tasks))
 
 
 def recipe_of(config: Config, preset: Defaults, lr: float) -> Recipe:
@@ -260,25 +219,6 @@ def _population(seed: int, pair: int, architecture: Architecture, recipe: Recipe
     mask_seed = derived_seed(seed, "mask", pair)
     members = (Member(derived_seed(seed, "network", 2 * pair + k), mask_seed, recipe) for k in range(2))
     return Population(architecture, tuple(members), data.fingerprint)
-
-
-def _check_stored(config: Config, jobs: list[Job]) -> None:
-    """Verify what the store already holds of this study.
-
-    Raises:
-        CorruptRun: naming the damaged file, unless --retrain is given; then the damaged run is removed.
-    """
-    store = Store(config.runs)
-    for kind, what in stored(jobs):
-        try:
-            run = store.run(kind, what)
-            if run.path.exists():
-                run.verify()
-        except CorruptRun:
-            if not config.retrain:
-                raise
-            if not config.dry_run:
-                store.discard(kind, what)
 
 
 def stored(jobs: list[Job]) -> list[tuple[str, dict[str, Any]]]:

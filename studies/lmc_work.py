@@ -6,15 +6,14 @@ import sys
 from typing import Any
 
 import pandas as pd
-import torch
 
 from asym.populations import run_tasks
 from asym.store import read_table, update_table
 from studies.lmc import GROUP, KEY, TABLES, VALUES, Config, Job
 from studies.lmc_pairs import PATH_EPOCHS, CheckpointTask, Task, Trial, measure_checkpoints, measure_pair, tune
-from studies.lmc_setup import default_jobs
 from studies.progress import Progress
-from studies.tables import VOLATILE, commit, device_name, interval_text, render, summarise
+from studies.setup import default_jobs, stamp
+from studies.tables import VOLATILE, interval_text, render, summarise
 
 
 def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
@@ -23,8 +22,8 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
         for job in jobs:
             print("\n".join(job.layers), file=sys.stderr) if job.layers else None
     device = next(iter(jobs[0].tasks.values()))[0].device
-    stamp = {"device": device_name(device), "torch": torch.__version__, "commit": commit()}
-    chosen = _choose_rates(config, jobs, device, stamp)
+    where = stamp(device)
+    chosen = _choose_rates(config, jobs, device, where)
     tasks = [task for job in jobs for task in job.tasks[chosen[job.variant]]]
     tasks.sort(key=lambda task: task.columns["pair"])  # all variants get their first pair before any its second
     keys = {task.columns["config"] for task in tasks}
@@ -37,7 +36,7 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
             names = ("config", "variant", "alignment", "pair", "split", "lam", "loss", "acc")
             points = [{name: point[name] for name in names} for point in curves]
             update_table(config.out / "lmc_curves.csv", pd.DataFrame(points), list(TABLES["lmc_curves"]))
-            update_table(config.out / "lmc.csv", pd.DataFrame([row | stamp for row in rows]), list(KEY), VOLATILE)
+            update_table(config.out / "lmc.csv", pd.DataFrame([row | where for row in rows]), list(KEY), VOLATILE)
 
         run_tasks(
             measure_checkpoints if config.checkpoints else measure_pair,
@@ -101,7 +100,7 @@ def print_plan(config: Config, jobs: list[Job]) -> None:
     print(estimate(config, jobs))
 
 
-def _choose_rates(config: Config, jobs: list[Job], device: str, stamp: dict[str, str]) -> dict[str, float]:
+def _choose_rates(config: Config, jobs: list[Job], device: str, where: dict[str, str]) -> dict[str, float]:
     """The learning rate of each variant; tuning results go to `lmc_tuning.csv`."""
     trials: list[tuple[str, float, Trial]] = [
         (job.variant, lr, trial) for job in jobs for lr, trial in job.trials.items()
@@ -121,7 +120,7 @@ def _choose_rates(config: Config, jobs: list[Job], device: str, stamp: dict[str,
     for (variant, lr, trial), result in zip(trials, results):
         task = next(job for job in jobs if job.variant == variant).tasks[lr][0]
         cells = {k: task.columns[k] for k in ("preset", "arch", "dataset", "variant", "lr", "epochs", "config")}
-        rows.append(cells | {"seed": trial.population.members[0].seed} | result | stamp)
+        rows.append(cells | {"seed": trial.population.members[0].seed} | result | where)
     table = pd.DataFrame(rows)
     for variant, tried in table.groupby("variant", sort=False):
         if not (tried["val_loss"] < float("inf")).any():

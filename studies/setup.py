@@ -1,0 +1,121 @@
+"""What every study does before work starts: load the data, find the device, check folders, tables and the store."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from asym.data import ImageData, load
+from asym.populations import cpu_count
+from asym.store import CorruptRun, Store, read_table
+from studies.cli import CommonConfig, InputError, check_folder
+from studies.tables import commit, device_name
+
+
+@dataclasses.dataclass(frozen=True)
+class DataArgs:
+    """How to load the data set; hashable, so that a process loads it once."""
+
+    dataset: str
+    data_dir: str | None
+    download: bool
+    dataset_name: str | None
+    train_size: int | None
+    cache_dir: str | None
+    image_size: int | None = None
+
+    def load(self) -> ImageData:
+        """The data set."""
+        return _load(self)
+
+    @classmethod
+    def of(cls, config: CommonConfig, default: str, train_size: int | None = None) -> DataArgs:
+        """The data set that a config names, `default` if it names none; decoded images are kept beside the runs."""
+        return cls(
+            config.dataset or default,
+            str(config.data_dir) if config.data_dir else None,
+            config.download,
+            config.dataset_name,
+            train_size,
+            None if config.dry_run else str(config.runs / "cache"),
+            config.image_size,
+        )
+
+
+@functools.lru_cache(maxsize=2)
+def _load(args: DataArgs) -> ImageData:
+    return load(**dataclasses.asdict(args))
+
+
+def check_places(config: CommonConfig, tables: Mapping[str, Sequence[str]]) -> None:
+    """Find out now, not after hours, that folders cannot be written to or that a table is not this study's.
+
+    Args:
+        config: names the folders.
+        tables: name of a table → the columns that make its rows unique.
+
+    Raises:
+        InputError: naming the flag and the folder or file.
+    """
+    check_folder("out", config.out)
+    check_folder("runs", config.runs)
+    for name, key in tables.items():
+        file = config.out / f"{name}.csv"
+        if file.exists() and not set(key) <= set(read_table(file).columns):
+            raise InputError(f"--out: {file} is not a table of this study, it has no column {' and '.join(key)}")
+
+
+def check_stored(config: CommonConfig, stored: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    """Verify what the store already holds of a study, given as kind and config of every run that it may touch.
+
+    Raises:
+        CorruptRun: naming the damaged file, unless --retrain is given; then the damaged run is removed.
+    """
+    store = Store(config.runs)
+    for kind, what in stored:
+        try:
+            run = store.run(kind, what)
+            if run.path.exists():
+                run.verify()
+        except CorruptRun:
+            if not config.retrain:
+                raise
+            if not config.dry_run:
+                store.discard(kind, what)
+
+
+def resolve_device(name: str) -> str:
+    """`cpu`, `cuda:N` or `mps` from the flag; `auto` takes an accelerator if there is one.
+
+    Raises:
+        InputError: if the device is unknown or missing.
+    """
+    if name == "auto":
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise InputError(f"--device: {name} is not there; CUDA devices found: {torch.cuda.device_count()}")
+        if device.type == "mps" and not torch.backends.mps.is_available():
+            raise InputError("--device: mps is not there")
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError
+    except RuntimeError:
+        raise InputError(f"--device: unknown {name!r}; valid: auto, cpu, cuda, cuda:N, mps") from None
+    return "cuda:0" if name == "cuda" else name
+
+
+def default_jobs(config: CommonConfig, device: str, tasks: int) -> int:
+    """Processes: one for smoke and on an accelerator, else one a processor, at most one a task."""
+    if config.jobs is not None:
+        return min(config.jobs, max(tasks, 1))
+    return 1 if config.preset == "smoke" or device != "cpu" else max(1, min(cpu_count(), tasks))
+
+
+def stamp(device: str) -> dict[str, str]:
+    """The cells of a row that say where and with what it was computed."""
+    return {"device": device_name(device), "torch": torch.__version__, "commit": commit()}
