@@ -82,9 +82,9 @@ def parse(config_class: type[C], args: Sequence[str], *, prog: str, description:
     """
     import tyro
 
-    captured = io.StringIO()
+    captured, shown = io.StringIO(), io.StringIO()
     try:
-        with contextlib.redirect_stderr(captured):
+        with contextlib.redirect_stderr(captured), contextlib.redirect_stdout(shown):
             return tyro.cli(
                 config_class,
                 prog=prog,
@@ -94,6 +94,7 @@ def parse(config_class: type[C], args: Sequence[str], *, prog: str, description:
             )
     except SystemExit as stop:
         if not stop.code:
+            print(_plain_help(shown.getvalue()), end="")
             raise
         raise InputError(_flatten_box(captured.getvalue())) from None
     except ValueError as error:
@@ -221,6 +222,15 @@ def _split_commas(config_class: type, args: Sequence[str]) -> list[str]:
         else:
             out += [part for part in arg.split(",") if part] if inside else [arg]
     return out
+
+
+def _plain_help(text: str) -> str:
+    """The help without the parser's `{None}|`: a flag that may be left out is shown like any other."""
+
+    text = re.sub(r"\{None\}\|\{(\[.*\])\}", r"\1" + " " * 9, text)
+    text = re.sub(r"\{None\}\|(\S+)", r"\1" + " " * 7, text)
+    text = re.sub(r"\{None,(\S+)", r"{\1" + " " * 5, text)
+    return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 
 def _flatten_box(text: str) -> str:

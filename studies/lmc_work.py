@@ -36,7 +36,12 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
             names = ("config", "variant", "alignment", "pair", "split", "lam", "loss", "acc")
             points = [{name: point[name] for name in names} for point in curves]
             update_table(config.out / "lmc_curves.csv", pd.DataFrame(points), list(TABLES["lmc_curves"]))
-            update_table(config.out / "lmc.csv", pd.DataFrame([row | where for row in rows]), list(KEY), VOLATILE)
+            update_table(
+                config.out / "lmc.csv",
+                pd.DataFrame([row | where for row in rows]),
+                list(KEY),
+                (*VOLATILE, "tuned_over"),
+            )
 
         run_tasks(
             measure_checkpoints if config.checkpoints else measure_pair,

@@ -13,7 +13,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from asym.models.arch import Shape
-from asym.models.parts import make_activation
+from asym.models.parts import make_activation, scaled
 from asym.models.registry import register
 from asym.nn.variants import LayerRule
 
@@ -50,4 +50,4 @@ def rules(width: float, depth: int) -> tuple[LayerRule, ...]:
 )
 def small_cnn(*, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str) -> SmallCNN:
     """The Small CNN Zoo network with 16 · width filters a layer."""
-    return SmallCNN(input_shape, classes, channels=max(1, round(16 * width)), activation=activation)
+    return SmallCNN(input_shape, classes, channels=scaled(16, width), activation=activation)

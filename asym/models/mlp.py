@@ -15,7 +15,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from asym.models.arch import Shape
-from asym.models.parts import make_activation, make_norm
+from asym.models.parts import make_activation, make_norm, scaled
 from asym.models.registry import register
 from asym.nn.variants import LayerRule
 
@@ -78,12 +78,12 @@ def bayesian_rules(width: float, depth: int) -> tuple[LayerRule, ...]:
 )
 def mlp(*, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str) -> MLP:
     """The MLP of the connectivity experiments; `depth` counts hidden layers of 512 · width units."""
-    hidden = max(1, round(512 * width))
+    hidden = scaled(512, width)
     return MLP(input_shape, classes, hidden=hidden, depth=depth, norm=norm, activation=activation)
 
 
 def _bayesian(*, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str) -> MLP:
-    hidden = max(1, round(256 * width))
+    hidden = scaled(256, width)
     return MLP(input_shape, classes, hidden=hidden, depth=depth, norm=norm, activation=activation)
 
 

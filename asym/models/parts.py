@@ -27,3 +27,15 @@ def make_activation(kind: str) -> nn.Module:
     hook on the norm before it has seen.
     """
     return {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU}[kind]()
+
+
+def scaled(units: int, width: float) -> int:
+    """`units · width`, rounded.
+
+    Raises:
+        ValueError: if no unit is left.
+    """
+    left = round(units * width)
+    if left < 1:
+        raise ValueError(f"width: got {width:g}, which leaves no unit of {units}; the least is {1 / units:g}")
+    return left

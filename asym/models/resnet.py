@@ -19,7 +19,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from asym.models.arch import Shape
-from asym.models.parts import make_activation, make_norm
+from asym.models.parts import make_activation, make_norm, scaled
 from asym.models.registry import register
 from asym.nn.variants import LayerRule
 
@@ -85,7 +85,7 @@ class ResNet(nn.Module):
 
 def stage_channels(width: float) -> tuple[int, ...]:
     """Channels of the three stages at a width factor."""
-    return tuple(max(1, round(c * width)) for c in CHANNELS)
+    return tuple(scaled(c, width) for c in CHANNELS)
 
 
 def rules(width: float, depth: int) -> tuple[LayerRule, ...]:

@@ -106,7 +106,8 @@ def test_other_widths_and_inputs():
         k: v for k, v in table().items() if k != "stem.conv"
     }
     assert stage_channels(0.875) == (14, 28, 56)
-    assert stage_channels(0.01) == (1, 1, 1)
+    with pytest.raises(ValueError, match=r"width: got 0.01, which leaves no unit of 16; the least is 0.0625"):
+        stage_channels(0.01)
 
 
 def test_resnet8_fixes_whole_channels():
