@@ -16,7 +16,7 @@ ARCHS = (
 )
 """Built-in architectures; `timm/<name>` and `package.module:factory` are accepted beside them."""
 
-VARIANTS = ("standard", "w", "sigma", "w-zero", "w-init", "w-scale", "bias")
+VARIANTS = ("standard", "w", "sigma", "w-zero", "w-init", "w-scale", "bias", "w-sigma", "syre")
 
 ALIGNMENTS = ("none", "weight", "activation")
 

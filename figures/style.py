@@ -16,6 +16,8 @@ COLOURS = {
     "w-init": "#009E73",
     "w-scale": "#E69F00",
     "bias": "#6B6B6B",
+    "w-sigma": "#882255",
+    "syre": "#000000",
 }
 NAMES = {
     "standard": "Standard",
@@ -25,6 +27,8 @@ NAMES = {
     "w-init": "started at W",
     "w-scale": "W's initial scale",
     "bias": "fixed biases",
+    "w-sigma": "W and σ",
+    "syre": "SyRe",
 }
 ALIGNED = {"none": "", "weight": " (weight matching)", "activation": " (activation matching)"}
 DASHES = {"none": "solid", "weight": (0, (4, 1.5)), "activation": (0, (1, 1.2))}

@@ -5,6 +5,7 @@ from asym.nn.figlu import FiGLU
 from asym.nn.init import initial_values, initialise
 from asym.nn.masked import MaskedLayer, check_fixed
 from asym.nn.masks import fewest_n_fix, most_n_fix, sample_fixed, sample_mask
+from asym.nn.syre import ShiftedLayer
 from asym.nn.variants import LayerPlan, LayerRule, Variant, apply_variant, count_trainable, plan_layers
 from asym.nn.w_asym import WAsymConv2d, WAsymLinear
 
@@ -13,6 +14,7 @@ __all__ = [
     "LayerPlan",
     "LayerRule",
     "MaskedLayer",
+    "ShiftedLayer",
     "Variant",
     "WAsymConv2d",
     "WAsymLinear",

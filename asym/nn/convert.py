@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from asym.nn.rules import LayerRule
 from asym.nn.swap import replace_modules
+from asym.nn.syre import ShiftedLayer
 from asym.nn.variants import Variant, apply_variant
 from asym.nn.w_asym import WAsymConv2d, WAsymLinear
 
@@ -56,7 +57,8 @@ def asymmetrize(
 
 
 def to_plain(model: nn.Module) -> nn.Module:
-    """A copy of `model` with an ordinary layer, holding the effective weight, in the place of each masked one.
+    """A copy of `model` with an ordinary layer, holding the effective weight, in the place of each masked one,
+    and θ + θ₀ in the place of the parameters of each shifted one.
 
     The outputs are the same. Every entry of the new weights is trainable. FiGLU stays: no ordinary activation
     computes the same function. A model without masked layers is returned as a plain copy.
@@ -67,4 +69,7 @@ def to_plain(model: nn.Module) -> nn.Module:
         for name, module in plain.named_modules()
         if isinstance(module, WAsymLinear | WAsymConv2d)
     }
+    for module in list(plain.modules()):
+        if isinstance(module, ShiftedLayer):
+            module.unshift_()
     return replace_modules(plain, dict(masked))

@@ -10,10 +10,13 @@ An architecture is written once, with `nn.Linear`, `nn.Conv2d` and one activatio
     w-init    standard, all trainable, started at the values of a w network
     w-scale   standard, started with the initial scale of a w network (only the start differs, see `asym.models`)
     bias      standard with the shifts of its norms fixed to values from U[−k, k]
+    w-sigma   both: layers masked as in w, activations replaced as in sigma (the released code's w graph network)
+    syre      standard at θ + θ₀, θ₀ fixed and random: weight decay pulls towards θ₀, see `asym.nn.syre`
 
-Source: Lim et al. 2024 (arXiv 2405.20231) for w, sigma and bias; the others are controls: w-init from the authors'
-reply to reviewers, w-zero from the theorem's premise, w-scale because in the released code the trainable entries
-of a w ResNet start √6 times smaller than those of the standard one.
+Source: Lim et al. 2024 (arXiv 2405.20231) for w, sigma and bias; Ziyin et al. 2025 (arXiv 2408.15495) for syre, a
+rival way to remove symmetries; the others are controls: w-init from the authors' reply to reviewers, w-zero from the
+theorem's premise, w-scale because in the released code the trainable entries of a w ResNet start √6 times smaller than
+those of the standard one.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from asym.nn.masks import sample_fixed, sample_mask
 from asym.nn.rules import LayerPlan, LayerRule, plan_rules
 from asym.nn.sites import activation_sites, called_modules
 from asym.nn.swap import replace_modules
+from asym.nn.syre import shift_parameters
 from asym.nn.w_asym import WAsymConv2d, WAsymLinear
 from asym.seeds import numpy_generator
 
@@ -56,9 +60,9 @@ class Variant:
     """
 
     name: str = "standard"
-    """standard, w, sigma, w-zero, w-init, w-scale or bias."""
+    """standard, w, sigma, w-sigma, w-zero, w-init, w-scale, bias or syre."""
     mask_seed: int = 0
-    """Seed of masks, constants, F and fixed shifts."""
+    """Seed of masks, constants, F, fixed shifts and θ₀."""
     kappa: float | None = None
     """Standard deviation of the constants in every masked layer; None takes the architecture's table."""
     n_fix_scale: float = 1.0
@@ -69,6 +73,8 @@ class Variant:
     """Standard deviation of F: a number, or a text such as "1/sqrt(d)" with d the width; None: the architecture's."""
     gate: str = "sigmoid"
     """Gate of FiGLU: sigmoid or cosine."""
+    syre_scale: float | str = ".01/sqrt(d)"
+    """Standard deviation of θ₀ in the `syre` variant: a number, or a text such as ".01/sqrt(d)" with d the fan-in."""
 
     def __post_init__(self) -> None:
         if self.name not in VARIANTS:
@@ -85,11 +91,12 @@ class Variant:
             raise ValueError(f"gate: {self.gate!r}; choose from {', '.join(GATES)}")
         if self.figlu_scale is not None:
             resolve_scale(self.figlu_scale, 1)
+        resolve_scale(self.syre_scale, 1, "syre_scale")
 
     @property
     def masked(self) -> bool:
         """Whether networks of this variant have masked layers."""
-        return self.name in ("w", "w-zero")
+        return self.name in ("w", "w-zero", "w-sigma")
 
     @property
     def plans(self) -> bool:
@@ -99,10 +106,10 @@ class Variant:
     @property
     def gated(self) -> bool:
         """Whether activations become FiGLU."""
-        return self.name == "sigma"
+        return self.name in ("sigma", "w-sigma")
 
 
-def resolve_scale(scale: float | str, width: int) -> float:
+def resolve_scale(scale: float | str, width: int, argument: str = "figlu_scale") -> float:
     """The standard deviation that a number, "1", "1/sqrt(d)" or ".01/sqrt(d)" means at width d.
 
     Raises:
@@ -115,7 +122,7 @@ def resolve_scale(scale: float | str, width: int) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"figlu_scale: {scale!r}; must be a number above 0 or of the form '1/sqrt(d)'")
+        raise ValueError(f"{argument}: {scale!r}; must be a number above 0 or of the form '1/sqrt(d)'")
     return value if head == text else value / math.sqrt(width)
 
 
@@ -155,13 +162,19 @@ def apply_variant(
         variant: see `Variant`; "standard" and "w-scale" change nothing here.
         rules: n_fix and κ by layer name.
         figlu_scale: standard deviation of F if the variant does not say.
-        example_input: an input from which the variant "sigma" reads widths; it needs one. For the masked
-            variants it is optional, and used to check that every layer is called.
+        example_input: an input from which the variants "sigma" and "w-sigma" read widths; they need one. For the
+            other masked variants it is optional, and used to check that every layer is called.
 
     Raises:
-        ValueError: if a layer cannot be masked, a site cannot be gated, `sigma` has no example_input, or
+        ValueError: if a layer cannot be masked, a site cannot be gated, a gated one has no example_input, or
             `bias` finds no norm with a shift. The model is then unchanged.
     """
+    new: dict[str, nn.Module] = {}
+    if variant.gated:
+        if example_input is None:
+            raise ValueError(f"example_input: None; {variant.name!r} reads the widths of its activations off an input")
+        scale = figlu_scale if variant.figlu_scale is None else variant.figlu_scale
+        new |= _gates(model, variant, scale, example_input)
     if variant.plans:
         plans = plan_layers(model, variant, rules)
         _check_not_shared(model, plans)
@@ -174,14 +187,13 @@ def apply_variant(
             for name, plan in plans.items():
                 _start_at_constants(model.get_submodule(name), plan, variant.mask_seed)
             return model
-        return replace_modules(model, {name: _masked(model, plan, variant.mask_seed) for name, plan in plans.items()})
-    if variant.gated:
-        if example_input is None:
-            raise ValueError("example_input: None; 'sigma' reads the widths of its activations off an input")
-        scale = figlu_scale if variant.figlu_scale is None else variant.figlu_scale
-        return _gate(model, variant, scale, example_input)
+        new |= {name: _masked(model, plan, variant.mask_seed) for name, plan in plans.items()}
+    if new:
+        return replace_modules(model, new)
     if variant.name == "bias":
         _fix_shifts(model, variant)
+    if variant.name == "syre":
+        shift_parameters(model, lambda d: resolve_scale(variant.syre_scale, d), variant.mask_seed)
     return model
 
 
@@ -224,9 +236,10 @@ def _check_not_shared(model: nn.Module, plans: dict[str, LayerPlan]) -> None:
                 raise ValueError(f"model: {other!r} and {name!r} share a weight, which a masked layer cannot")
 
 
-def _gate(model: nn.Module, variant: Variant, scale: float | str, example_input: Any) -> nn.Module:
+def _gates(model: nn.Module, variant: Variant, scale: float | str, example_input: Any) -> dict[str, nn.Module]:
+    """The FiGLU of each activation site, by name."""
     reference = next(model.parameters(), torch.empty(0))
-    gates: dict[str, nn.Module] = {
+    return {
         site.name: FiGLU(
             site.width,
             scale=resolve_scale(scale, site.width),
@@ -239,7 +252,6 @@ def _gate(model: nn.Module, variant: Variant, scale: float | str, example_input:
         )
         for site in activation_sites(model, example_input)
     }
-    return replace_modules(model, gates)
 
 
 @torch.no_grad()

@@ -60,10 +60,23 @@ class Evaluator:
 
     def __call__(self, row: Float[Tensor, " p"]) -> dict[str, tuple[float, float]]:
         """Split name → (mean cross-entropy in nats, accuracy as a fraction) at one weight vector."""
+        self._set(row)
+        return {name: self._measure(batches) for name, batches in self._batches.items()}
+
+    @torch.no_grad()
+    def logits(self, row: Float[Tensor, " p"]) -> dict[str, tuple[Float[Tensor, "b c"], Tensor]]:
+        """Split name → (logits `b c`, labels `b`) at one weight vector, for measures that a mean does not give."""
+        self._set(row)
+        out = {}
+        for name, batches in self._batches.items():
+            found = torch.cat([self.network(images) for images, _ in batches])
+            out[name] = (found.cpu(), torch.cat([labels for _, labels in batches]).cpu())
+        return out
+
+    def _set(self, row: Float[Tensor, " p"]) -> None:
         self.layout.load_(self.network, row.to(self.device))
         if self._calibration:
             reestimate_running(self.network, [images for images, _ in self._calibration])
-        return {name: self._measure(batches) for name, batches in self._batches.items()}
 
     @torch.no_grad()
     def _measure(self, batches: Sequence[tuple[Tensor, Tensor]]) -> tuple[float, float]:

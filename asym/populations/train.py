@@ -47,7 +47,8 @@ class Trained:
     running: Float[Tensor, "n q"]
     """Running statistics of BatchNorm, one network a row (q = 0 without BatchNorm)."""
     history: list[dict[str, float]]
-    """One entry a network and epoch: `network, epoch, lr, train_loss` (training loss with smoothing, averaged)."""
+    """One entry a network and epoch: `network, epoch, lr, train_loss` (with smoothing) and `train_acc`, both averaged
+    over the epoch's batches as they were met. Runs that were kept before `train_acc` was added lack it."""
     diverged: list[int]
     """Epoch (from 1) at which a network diverged; 0 for one that did not."""
     wall_s: float
@@ -108,11 +109,12 @@ def train_chunk(
     for epoch in range(first, max(recipe.epochs for recipe in recipes)):
         rows = [i for i, recipe in enumerate(recipes) if recipe.epochs > epoch and not diverged[i]]
         if rows:
-            losses = _run_epoch(chunk, rows, recipes, batches, state, epoch, steps_per_epoch)
+            losses, accuracies = _run_epoch(chunk, rows, recipes, batches, state, epoch, steps_per_epoch)
             finite = losses.isfinite() & chunk.theta[rows].isfinite().all(dim=1).cpu()
             for k, i in enumerate(rows):
                 lr = recipes[i].lr_at(epoch)
-                history.append({"network": i, "epoch": epoch + 1, "lr": lr, "train_loss": losses[k].item()})
+                means = {"train_loss": losses[k].item(), "train_acc": accuracies[k].item()}
+                history.append({"network": i, "epoch": epoch + 1, "lr": lr, **means})
                 diverged[i] = 0 if finite[k] else epoch + 1
         on_epoch(sum(recipe.epochs > epoch for recipe in recipes))
         now = time.perf_counter()
@@ -137,8 +139,8 @@ def _run_epoch(
     state: dict[str, Tensor],
     epoch: int,
     steps: int,
-) -> Float[Tensor, " k"]:
-    """One pass of the networks `rows` over the data; returns each one's mean training loss."""
+) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+    """One pass of the networks `rows` over the data; returns each one's mean training loss and accuracy."""
     everyone = len(rows) == len(recipes)
     theta = chunk.theta if everyone else chunk.theta[rows]
     slots = state if everyone else {slot: value[rows] for slot, value in state.items()}
@@ -150,19 +152,20 @@ def _run_epoch(
     decays = [recipes[i].weight_decay for i in rows]
     decay = column(decays) if any(decays) else None
     smoothing = column([recipes[i].smoothing for i in rows])[:, 0]
-    total, seen = torch.zeros(len(rows), device=theta.device), 0
+    total, hits, seen = torch.zeros(len(rows), device=theta.device), torch.zeros(len(rows), device=theta.device), 0
     for step, (images, labels) in enumerate(batches.epoch(rows, epoch)):
         lr = column([recipes[i].lr_at(epoch + step / steps) for i in rows])
-        grad, loss = gradient(images, labels, smoothing)
+        grad, loss, right = gradient(images, labels, smoothing)
         update_(recipes[rows[0]].optimizer, theta, grad, slots, epoch * steps + step + 1, lr, decay)
         total += loss * labels.shape[1]
+        hits += right
         seen += labels.shape[1]
     if not everyone:
         chunk.theta[rows] = theta
         for slot, value in slots.items():
             state[slot][rows] = value
     chunk.collect_running(rows)
-    return (total / seen).cpu()
+    return (total / seen).cpu(), (hits / seen).cpu()
 
 
 class _Chunk:
@@ -188,15 +191,15 @@ class _Chunk:
         if plan.channels_last:
             self.network.to(memory_format=torch.channels_last)
 
-    def gradient_of(self, rows: list[int], theta: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
-        """A function (images `k b …`, labels `k b`, smoothing `k`) → (gradient `k p`, loss `k`)."""
+    def gradient_of(self, rows: list[int], theta: Tensor) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+        """A function (images `k b …`, labels `k b`, smoothing `k`) → (gradient `k p`, loss `k`, correct labels `k`)."""
         if len(rows) == 1:
             return self._plain_gradient(rows[0], theta)
         if self.running_layout.names:
             raise ValueError("chunk: networks with BatchNorm are trained one at a time (chunk of 1)")
         return self._stacked_gradient(rows, theta)
 
-    def _plain_gradient(self, row: int, theta: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+    def _plain_gradient(self, row: int, theta: Tensor) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         own = {**dict(self.network.named_parameters()), **dict(self.network.named_buffers())}
         for name, value in self.constants[row].items():
             own[name].data.copy_(value)
@@ -206,17 +209,18 @@ class _Chunk:
             self.running_layout.load_(self.network, self.running[row])
         parameters = [own[name] for name in self.layout.names]
 
-        def gradient(images: Tensor, labels: Tensor, smoothing: Tensor) -> tuple[Tensor, Tensor]:
+        def gradient(images: Tensor, labels: Tensor, smoothing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             inputs = channels_last(images[0]) if self.plan.channels_last else images[0]
             with self._autocast():
                 logits = self.network(inputs)
             loss = cross_entropy(logits.float(), labels[0], smoothing[0])
             grads = torch.autograd.grad(loss, parameters)
-            return torch.cat([g.reshape(-1) for g in grads])[None], loss.detach()[None]
+            right = (logits.argmax(dim=-1) == labels[0]).sum()
+            return torch.cat([g.reshape(-1) for g in grads])[None], loss.detach()[None], right[None]
 
         return gradient
 
-    def _stacked_gradient(self, rows: list[int], theta: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+    def _stacked_gradient(self, rows: list[int], theta: Tensor) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         if self.shared_constants:
             constants, axis = self.constants[0], None
         else:
@@ -227,13 +231,14 @@ class _Chunk:
         def loss_of(parameters, constants, images, labels, smoothing):
             with self._autocast():
                 logits = torch.func.functional_call(self.network, {**constants, **parameters}, (images,))
-            return cross_entropy(logits.float(), labels, smoothing)
+            right = (logits.argmax(dim=-1) == labels).sum()
+            return cross_entropy(logits.float(), labels, smoothing), right
 
-        both = torch.func.vmap(torch.func.grad_and_value(loss_of), in_dims=(0, axis, 0, 0, 0))
+        both = torch.func.vmap(torch.func.grad_and_value(loss_of, has_aux=True), in_dims=(0, axis, 0, 0, 0))
 
-        def gradient(images: Tensor, labels: Tensor, smoothing: Tensor) -> tuple[Tensor, Tensor]:
-            grads, loss = both(self.layout.views(theta), constants, images, labels, smoothing)
-            return torch.cat([grads[n].flatten(1) for n in self.layout.names], dim=1), loss.detach()
+        def gradient(images: Tensor, labels: Tensor, smoothing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            grads, (loss, right) = both(self.layout.views(theta), constants, images, labels, smoothing)
+            return torch.cat([grads[n].flatten(1) for n in self.layout.names], dim=1), loss.detach(), right
 
         return gradient
 

@@ -25,6 +25,11 @@ def test_loss_and_accuracy_are_those_of_a_plain_pass(data):
         logits = network(data.normalise(data.test.images))
     assert loss == pytest.approx(nn.functional.cross_entropy(logits, data.test.labels).item(), rel=1e-5)
     assert accuracy == (logits.argmax(1) == data.test.labels).double().mean().item()
+    found, labels = Evaluator(_net(1), layout, data, {"test": data.test}).logits(layout.flatten(network.state_dict()))[
+        "test"
+    ]
+    torch.testing.assert_close(found, logits)
+    assert torch.equal(labels, data.test.labels)
 
 
 def test_evaluating_leaves_the_network_as_it_was(data):

@@ -44,8 +44,21 @@ def test_every_optimizer_learns(data, optimizer):
     lr = {"sgd": 0.3, "momentum": 0.05}.get(optimizer, 3e-3)
     architecture = _arch(data, "mlp", width=0.125)
     trained = train_chunk(architecture, _members(2, optimizer=optimizer, epochs=4, lr=lr), data, STACKED)
-    losses = [entry["train_loss"] for entry in trained.history if entry["network"] == 0]
+    losses, accuracies = ([e[f"train_{m}"] for e in trained.history if e["network"] == 0] for m in ("loss", "acc"))
     assert losses[-1] < 0.9 * losses[0]
+    assert 0 < accuracies[0] < accuracies[-1] <= 1
+
+
+@pytest.mark.parametrize("plan", [SINGLE, STACKED], ids=["single", "stacked"])
+def test_the_accuracy_of_an_epoch_is_that_of_its_batches(data, plan):
+    """With a rate that moves nothing it is the accuracy of the initial network on the training images."""
+    architecture, members = _arch(data, "mlp", width=0.125), _members(plan.chunk, epochs=1, lr=1e-30)
+    trained = train_chunk(architecture, members, data, plan)
+    for i, member in enumerate(members):
+        with torch.no_grad():
+            logits = architecture.build(member.seed)(data.normalise(data.train.images))
+        expected = (logits.argmax(1) == data.train.labels).double().mean().item()
+        assert trained.history[i]["train_acc"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_same_bits_twice_and_the_global_generators_stay_untouched(data):
