@@ -104,10 +104,10 @@ def test_every_architecture_in_every_variant(arch, variant):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
     masked = [m for m in model.modules() if isinstance(m, MaskedLayer)]
     layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
-    assert len(masked) == (len(layers) if variant in ("w", "w-zero") else 0)
+    assert len(masked) == (len(layers) if variant in ("w", "w-zero", "w-sigma") else 0)
     gates = [m for m in model.modules() if isinstance(m, FiGLU)]
     activations = [m for m in build(arch, **SMALL).modules() if isinstance(m, nn.ReLU | nn.GELU)]
-    assert len(gates) == (len(activations) if variant == "sigma" else 0)
+    assert len(gates) == (len(activations) if variant in ("sigma", "w-sigma") else 0)
     assert check_fixed(model) == len(masked)
     assert count(arch, variant=Variant(variant), **SMALL)[0] == count_trainable(model)
     with torch.no_grad():

@@ -108,6 +108,27 @@ def test_sigma_replaces_activations_only():
     assert variant_of(net, "sigma", figlu_scale=2.0, gate="cosine").act.scale == 2.0
 
 
+def test_w_sigma_is_both_with_the_constants_of_each():
+    net = Net()
+    both, masked, gated = (variant_of(copy.deepcopy(net), name, mask_seed=3) for name in ("w-sigma", "w", "sigma"))
+    assert isinstance(both.act, FiGLU)
+    assert torch.equal(both.act.fixed, gated.act.fixed)
+    for name, module in masked.named_modules():
+        if isinstance(module, MaskedLayer):
+            twin = both.get_submodule(name)
+            assert torch.equal(twin.mask, module.mask)
+            assert torch.equal(twin.effective_weight, module.effective_weight)
+    assert count_trainable(both) == count_trainable(masked)
+
+
+@pytest.mark.parametrize("model", [nn.Sequential(nn.Linear(9, 4)), nn.Sequential(nn.ReLU())])
+def test_w_sigma_needs_layers_and_activations_and_leaves_a_refused_model_as_it_was(model):
+    before = list(model)
+    with pytest.raises(ValueError, match=r"has no (activation module|nn\.Linear)"):
+        apply_variant(model, Variant("w-sigma"), example_input=torch.zeros(2, 9))
+    assert all(a is b for a, b in zip(before, model, strict=True))
+
+
 def test_sigma_follows_dtype_and_device_of_the_model():
     model = apply_variant(Net().double(), Variant("sigma"), example_input=X.double())
     assert model.act.fixed.dtype == torch.float64
