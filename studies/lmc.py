@@ -87,6 +87,8 @@ class Config(CommonConfig):
     """Gate of σ networks."""
     bias_range: float = 3.0
     """Fixed shifts of the variant `bias` are uniform in ± this."""
+    syre_scale: str = ".01/sqrt(d)"
+    """Standard deviation of θ₀ of the variant `syre`, d the fan-in."""
     train_size: int | None = None
     """Train on so many images, drawn evenly from the classes."""
     eval_images: int | None = None
@@ -133,6 +135,7 @@ class Config(CommonConfig):
             ("n_fix_scale", ("w", "w-init", "w-zero")),
             ("gate", ("sigma",)),
             ("bias_range", ("bias",)),
+            ("syre_scale", ("syre",)),
         ):
             default = type(self).__dataclass_fields__[flag].default
             if getattr(self, flag) != default and not set(needed) & set(self.variants):

@@ -138,7 +138,7 @@ def tune(trial: Trial) -> dict[str, float]:
         trained = train_population(store, population, data, plan, device=device, on_epoch=tick)
         loss, accuracy = float("inf"), float("nan")
         if not trained.diverged[0]:
-            network = _networks(population, trained)[0]
+            network = networks_of(population, trained)[0]
             layout = Layout.full(network)
             evaluate = Evaluator(network, layout, data, {"val": data.val}, device=device)
             loss, accuracy = evaluate(layout.flatten(network.state_dict()))["val"]
@@ -153,7 +153,7 @@ def measure_pair(task: Task) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
     """Rows of `lmc.csv` and of `lmc_curves.csv` of one pair, one row an alignment."""
     store, data = Store(task.runs), task.data.load()
     trained = train_population(store, task.population, data, task.plan, device=task.device, on_epoch=tick)
-    networks = [to_plain(network) for network in _networks(task.population, trained)]
+    networks = [to_plain(network) for network in networks_of(task.population, trained)]
     configs = path_configs(task, config_hash(run_config(task.population, task.plan)))
     rows, curves = [], []
     for alignment in task.alignments:
@@ -183,7 +183,8 @@ def measure_checkpoints(task: CheckpointTask) -> tuple[list[dict[str, Any]], lis
     return rows, curves
 
 
-def _networks(population: Population, trained: Trained) -> list[nn.Module]:
+def networks_of(population: Population, trained: Trained) -> list[nn.Module]:
+    """The trained networks of a population, in evaluation mode."""
     out = []
     for i, member in enumerate(population.members):
         network = population.architecture.build(member.seed, member.mask_seed)
@@ -207,14 +208,12 @@ def _measure(
     else:
         a, b = networks
         layout = Layout.full(a)
-        first, second = (layout.views(layout.flatten(n.state_dict())) for n in (a, b))
-        if alignment != "none":
-            match = align(a, b, data, alignment, measure.restarts, task.device)
+        row_a = layout.flatten(a.state_dict())
+        row_b, match = placed(a, b, data, alignment, measure.restarts, task.device)
+        if match is not None:
             permutations, row["objective"] = dict(match.perms), float(match.objective)
-            second = permute(permutation_spec(a, _example(data)), match.perms, second)
         splits = {name: subset(getattr(data, name), measure.images, name) for name in prefix}
         evaluate = Evaluator(a, layout, data, splits, device=task.device, reestimate=True)
-        row_a, row_b = layout.flatten(first), layout.flatten(second)
         curves = path(evaluate, row_a, row_b, measure.lambdas)
     for split, name in prefix.items():
         loss, accuracy = (np.asarray(values) for values in curves[split])
@@ -235,6 +234,18 @@ def _measure(
     row = {key: float(value) for key, value in row.items()}
     tensors = {f"permutation/{name}": perm.contiguous() for name, perm in permutations.items()}
     return tensors, {"curve": curve}, {"row": row, "wall_s": time.perf_counter() - start}
+
+
+def placed(
+    a: nn.Module, b: nn.Module, data: ImageData, alignment: str, restarts: int, device: str
+) -> tuple[Tensor, Matching | None]:
+    """Plain network `b` as a row of `Layout.full(a)`, permuted towards `a` unless the alignment is `none`."""
+    layout = Layout.full(a)
+    row = layout.flatten(b.state_dict())
+    if alignment == "none":
+        return row, None
+    match = align(a, b, data, alignment, restarts, device)
+    return layout.flatten(permute(permutation_spec(a, _example(data)), match.perms, layout.views(row))), match
 
 
 def align(a: nn.Module, b: nn.Module, data: ImageData, alignment: str, restarts: int, device: str) -> Matching:

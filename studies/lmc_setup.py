@@ -43,7 +43,9 @@ def prepare(config: Config) -> list[Job]:
     check_places(config, TABLES)
     data_args = DataArgs.of(config, first.dataset, config.train_size)
     data = data_args.load()
-    jobs = [_job(config, variant, data, data_args, device) for variant in config.variants]
+    jobs = [job_of(config, variant, data, data_args, device) for variant in config.variants]
+    for job in jobs:
+        _check_recipe(config, job)
     check_stored(config, stored(jobs))
     return jobs
 
@@ -56,8 +58,6 @@ def recipe_of(config: Config, preset: Defaults, lr: float) -> Recipe:
 
     augment = config.augment.removeprefix("per-")
     epochs, warmup = choose(config.epochs, preset.epochs), choose(config.warmup, preset.warmup)
-    if warmup > epochs:
-        raise InputError(f"--warmup: {warmup:g} epochs of warm-up in {epochs} epochs; give --warmup {epochs / 5:g}")
     return Recipe(
         optimizer="adamw",
         lr=lr,
@@ -70,7 +70,20 @@ def recipe_of(config: Config, preset: Defaults, lr: float) -> Recipe:
     )
 
 
-def _job(config: Config, variant: str, data: ImageData, data_args: DataArgs, device: str) -> Job:
+def _check_recipe(config: Config, job: Job) -> None:
+    for tasks in job.tasks.values():
+        if isinstance(task := tasks[0], CheckpointTask):
+            continue
+        recipe = task.population.members[0].recipe
+        if recipe.warmup > recipe.epochs:
+            text = f"{recipe.warmup:g} epochs of warm-up in {recipe.epochs} epochs; give --warmup {recipe.epochs / 5:g}"
+            raise InputError(f"--warmup: {text}")
+        if job.variant == "syre" and not recipe.weight_decay:
+            raise InputError("--variants: syre acts through weight decay alone; give --weight-decay, such as 0.1")
+
+
+def job_of(config: Config, variant: str, data: ImageData, data_args: DataArgs, device: str) -> Job:
+    """The job of one variant: its pairs at every rate that may be chosen, and the networks to choose it by."""
     preset = config.preset_defaults(variant)
     architecture = _architecture(config, variant, preset, data)
     alignments, measure = _alignments(config, variant), _measure_of(config, preset)
@@ -128,9 +141,7 @@ def _checkpoint_job(
     """
     a, b = config.checkpoints
     networks = [load_checkpoint(architecture.build(0), file) for file in (a, b)]
-    constants = [
-        {k: v for k, v in n.state_dict().items() if k.rpartition(".")[2] in ("mask", "fixed")} for n in networks
-    ]
+    constants = [{k: v for k, v in n.state_dict().items() if k.endswith(("mask", "fixed"))} for n in networks]
     for name, value in constants[0].items():
         if not torch.equal(value, constants[1][name]):
             raise InputError(f"--checkpoints: {a} and {b} differ in {name}; networks must share masks and fixed values")
@@ -173,6 +184,7 @@ def _architecture(config: Config, variant: str, preset: Defaults, data: ImageDat
         n_fix_scale=config.n_fix_scale if masked else 1.0,
         bias_range=config.bias_range if variant == "bias" else Variant().bias_range,
         gate=config.gate if variant == "sigma" else "sigmoid",
+        syre_scale=config.syre_scale if variant == "syre" else Variant().syre_scale,
     )
     return Architecture(config.arch, data.input_shape, data.classes, config.width, config.norm, options)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from asym.populations import run_tasks
 from asym.store import read_table, update_table
+from studies.cli import CommonConfig
 from studies.lmc import GROUP, KEY, TABLES, VALUES, Config, Job
 from studies.lmc_pairs import PATH_EPOCHS, CheckpointTask, Task, Trial, measure_checkpoints, measure_pair, tune
 from studies.progress import Progress
@@ -23,7 +26,7 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
             print("\n".join(job.layers), file=sys.stderr) if job.layers else None
     device = next(iter(jobs[0].tasks.values()))[0].device
     where = stamp(device)
-    chosen = _choose_rates(config, jobs, device, where)
+    chosen = choose_rates(config, {job.variant: job for job in jobs}, config.out / "lmc_tuning.csv", device, where)
     tasks = [task for job in jobs for task in job.tasks[chosen[job.variant]]]
     tasks.sort(key=lambda task: task.columns["pair"])  # all variants get their first pair before any its second
     keys = {task.columns["config"] for task in tasks}
@@ -105,12 +108,14 @@ def print_plan(config: Config, jobs: list[Job]) -> None:
     print(estimate(config, jobs))
 
 
-def _choose_rates(config: Config, jobs: list[Job], device: str, where: dict[str, str]) -> dict[str, float]:
-    """The learning rate of each variant; tuning results go to `lmc_tuning.csv`."""
+def choose_rates(
+    config: CommonConfig, jobs: Mapping[str, Job], file: Path, device: str, where: dict[str, str]
+) -> dict[str, float]:
+    """The learning rate of each job, by the job's name in `jobs`; tuning results go to the table `file`."""
     trials: list[tuple[str, float, Trial]] = [
-        (job.variant, lr, trial) for job in jobs for lr, trial in job.trials.items()
+        (name, lr, trial) for name, job in jobs.items() for lr, trial in job.trials.items()
     ]
-    chosen = {job.variant: next(iter(job.tasks)) for job in jobs}
+    chosen = {name: next(iter(job.tasks)) for name, job in jobs.items()}
     if not trials:
         return chosen
     total = sum(trial.population.members[0].recipe.epochs for _, _, trial in trials)
@@ -121,20 +126,19 @@ def _choose_rates(config: Config, jobs: list[Job], device: str, where: dict[str,
             jobs=default_jobs(config, device, len(trials)),
             on_tick=progress.add,
         )
-    rows = []
-    for (variant, lr, trial), result in zip(trials, results):
-        task = next(job for job in jobs if job.variant == variant).tasks[lr][0]
+    rows, names = [], [name for name, _, _ in trials]
+    for (name, lr, trial), result in zip(trials, results):
+        task = jobs[name].tasks[lr][0]
         cells = {k: task.columns[k] for k in ("preset", "arch", "dataset", "variant", "lr", "epochs", "config")}
         rows.append(cells | {"seed": trial.population.members[0].seed} | result | where)
     table = pd.DataFrame(rows)
-    for variant, tried in table.groupby("variant", sort=False):
+    for name, tried in table.groupby(names, sort=False):
         if not (tried["val_loss"] < float("inf")).any():
             rates = " ".join(map(str, tried["lr"]))
-            raise RuntimeError(f"every learning rate diverged for {variant}: {rates}; give smaller ones with --lrs")
-    best = table.loc[table.groupby("variant")["val_loss"].idxmin()]
-    chosen |= dict(zip(best["variant"], best["lr"]))
-    table["chosen"] = table["lr"] == table["variant"].map(chosen)
-    update_table(config.out / "lmc_tuning.csv", table, list(TABLES["lmc_tuning"]), VOLATILE)
+            raise RuntimeError(f"every learning rate diverged for {name}: {rates}; give smaller ones with --lrs")
+        chosen[str(name)] = tried.loc[tried["val_loss"].idxmin(), "lr"]
+    table["chosen"] = table["lr"].to_numpy() == [chosen[name] for name in names]
+    update_table(file, table, list(TABLES["lmc_tuning"]), VOLATILE)
     return chosen
 
 
