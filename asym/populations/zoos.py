@@ -1,0 +1,147 @@
+"""Zoos: populations whose networks differ in their hyper-parameters, drawn for each network from fixed distributions.
+
+Network k draws each hyper-parameter from a stream of its own, named by (seed, zoo, k, field): a longer zoo begins with
+the networks of a shorter one, and families of networks that are drawn with one seed are paired, network k of each
+having the same hyper-parameters.
+
+| zoo | learning rate | weight decay | smoothing | epochs | else |
+|---|---|---|---|---|---|
+| `resnet8` | ½ · 10^(−U(0, 2)) | 10^(−U(1, 5)) | U(0, 0.2) | integers 10 … 40 | AdamW, peak at epoch 5, then to 0 |
+
+`resnet8` is the zoo of Lim et al. 2024 (arXiv 2405.20231, metanetworks and monotone interpolation): batches of 512,
+CIFAR-10. 40 is among the epochs here; whether the paper's RandInt(10, 40) includes it is not said. The paper's flip is
+what `Augment` does, its shift is by two pixels and its cutout has no counterpart here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from asym.populations.recipes import Recipe
+from asym.seeds import numpy_generator
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """Uniform between `low` and `high`."""
+
+    low: float
+    high: float
+
+    def draw(self, generator: np.random.Generator) -> float:
+        """One value."""
+        return float(generator.uniform(self.low, self.high))
+
+
+@dataclasses.dataclass(frozen=True)
+class LogUniform:
+    """Uniform in the logarithm between two positive numbers."""
+
+    low: float
+    high: float
+
+    def draw(self, generator: np.random.Generator) -> float:
+        """One value."""
+        return math.exp(generator.uniform(math.log(self.low), math.log(self.high)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Integers:
+    """Integers from `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+    def draw(self, generator: np.random.Generator) -> int:
+        """One value."""
+        return int(generator.integers(self.low, self.high, endpoint=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One of several values, each equally likely."""
+
+    values: tuple[Any, ...]
+
+    def draw(self, generator: np.random.Generator) -> Any:
+        """One value."""
+        return self.values[generator.integers(len(self.values))]
+
+
+Draw = Uniform | LogUniform | Integers | Choice
+
+
+@dataclasses.dataclass(frozen=True)
+class Zoo:
+    """How the hyper-parameters of a zoo's networks are drawn."""
+
+    name: str
+    """Names the streams that are drawn from."""
+    base: Recipe
+    """What all networks share."""
+    draws: Mapping[str, Draw]
+    """Field of `Recipe` → its distribution."""
+
+
+ZOOS: dict[str, Zoo] = {
+    zoo.name: zoo
+    for zoo in (
+        Zoo(
+            "resnet8",
+            Recipe(optimizer="adamw", schedule="triangular", warmup=5, epochs=40, batch_size=512),
+            {
+                "lr": LogUniform(0.005, 0.5),
+                "weight_decay": LogUniform(1e-5, 0.1),
+                "smoothing": Uniform(0.0, 0.2),
+                "epochs": Integers(10, 40),
+            },
+        ),
+    )
+}
+
+
+def draw_recipes(
+    zoo: str | Zoo, n: int, seed: int, *, epochs_scale: float = 1.0, fixed: Mapping[str, Any] | None = None
+) -> list[Recipe]:
+    """The recipes of the first `n` networks of a zoo.
+
+    Args:
+        zoo: a name in `ZOOS`, or distributions of your own.
+        n: number of networks.
+        seed: of the draws.
+        epochs_scale: factor on drawn epochs and on the warm-up; epochs are rounded and at least 1. The warm-up is cut
+            to half the training where it would be longer, which happens in no zoo above at factor 1.
+        fixed: field of `Recipe` → value that all networks get in place of the drawn or shared one, unscaled.
+
+    Raises:
+        ValueError: naming the argument, for an unknown zoo or field or a value that a recipe does not allow.
+    """
+    if isinstance(zoo, str) and zoo not in ZOOS:
+        raise ValueError(f"zoo: {zoo!r} is unknown; choose from {', '.join(ZOOS)}")
+    chosen = ZOOS[zoo] if isinstance(zoo, str) else zoo
+    if n < 1:
+        raise ValueError(f"n: got {n}, must be at least 1")
+    if not 0 < epochs_scale < math.inf:
+        raise ValueError(f"epochs_scale: got {epochs_scale}, must be a positive number")
+    given = dict(fixed or {})
+    fields = [field.name for field in dataclasses.fields(Recipe)]
+    for what, names in (("zoo", chosen.draws), ("fixed", given)):
+        for field in names:
+            if field not in fields:
+                raise ValueError(f"{what}: {field!r} is no field of a recipe; choose from {', '.join(fields)}")
+    return [_recipe(chosen, seed, k, epochs_scale, given) for k in range(n)]
+
+
+def _recipe(zoo: Zoo, seed: int, k: int, scale: float, fixed: Mapping[str, Any]) -> Recipe:
+    drawn = {field: draw.draw(numpy_generator(seed, "zoo", zoo.name, k, field)) for field, draw in zoo.draws.items()}
+    drawn["epochs"] = max(1, round(scale * drawn.get("epochs", zoo.base.epochs)))
+    drawn["warmup"] = scale * drawn.get("warmup", zoo.base.warmup)
+    values = drawn | dict(fixed)
+    if "warmup" not in fixed:
+        values["warmup"] = min(values["warmup"], values["epochs"] / 2)
+    return dataclasses.replace(zoo.base, **values)
