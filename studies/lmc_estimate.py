@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import time
-
-from asym.populations import run_tasks, train_chunk
+from asym.populations import run_tasks
 from studies.lmc import Config, Job
-from studies.lmc_pairs import CheckpointTask, Task
-from studies.setup import default_jobs
+from studies.lmc_pairs import CheckpointTask
+from studies.setup import default_jobs, time_epoch
 
 BYTES_PER_ENTRY = 4
 
@@ -23,7 +20,7 @@ def estimate(config: Config, jobs: list[Job]) -> str:
             return f"{' and '.join(task.files)}: two networks to measure, nothing to train; nothing was written"
         epochs = task.population.members[0].recipe.epochs
         count = len(job.trials) + 2 * len(next(iter(job.tasks.values())))
-        per_epoch = run_tasks(time_epoch, [(task,)])[0]
+        per_epoch = run_tasks(time_epoch, [(task.population, task.plan, task.data, task.device)])[0]
         seconds, size = count * epochs * per_epoch, count * task.columns["params"] * BYTES_PER_ENTRY
         recipe = task.population.members[0].recipe
         rate = f"rate from {', '.join(map(str, job.tasks))}" if len(job.tasks) > 1 else f"rate {recipe.lr:g}"
@@ -42,23 +39,3 @@ def estimate(config: Config, jobs: list[Job]) -> str:
         f"process(es), about {total_bytes / 1e6:.2g} MB in {config.runs}; nothing was written"
     )
     return "\n".join(lines)
-
-
-def time_epoch(task: Task) -> float:
-    """Seconds of an epoch of one network, from a few timed batches."""
-    data, member = task.data.load(), task.population.members[0]
-    batch = member.recipe.batch_size
-    few = min(len(data.train.labels), 3 * batch)
-    part = dataclasses.replace(
-        data,
-        train=dataclasses.replace(data.train, images=data.train.images[:few], labels=data.train.labels[:few]),
-    )
-    once = dataclasses.replace(
-        member, recipe=dataclasses.replace(member.recipe, epochs=1, schedule="constant", warmup=0.0)
-    )
-    times = []
-    for _ in range(2):
-        start = time.perf_counter()
-        train_chunk(task.population.architecture, [once], part, task.plan, device=task.device)
-        times.append(time.perf_counter() - start)
-    return min(times) * len(data.train.labels) / few

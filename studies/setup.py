@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from asym.data import ImageData, load
-from asym.populations import cpu_count
+from asym.populations import Plan, Population, cpu_count, train_chunk
 from asym.store import CorruptRun, Store, read_table
 from studies.cli import CommonConfig, InputError, check_folder
 from studies.tables import commit, device_name
@@ -119,3 +120,23 @@ def default_jobs(config: CommonConfig, device: str, tasks: int) -> int:
 def stamp(device: str) -> dict[str, str]:
     """The cells of a row that say where and with what it was computed."""
     return {"device": device_name(device), "torch": torch.__version__, "commit": commit()}
+
+
+def time_epoch(population: Population, plan: Plan, data_args: DataArgs, device: str) -> float:
+    """Seconds of an epoch of one network, from a few timed batches."""
+    data, member = data_args.load(), population.members[0]
+    batch = member.recipe.batch_size
+    few = min(len(data.train.labels), 3 * batch)
+    part = dataclasses.replace(
+        data,
+        train=dataclasses.replace(data.train, images=data.train.images[:few], labels=data.train.labels[:few]),
+    )
+    once = dataclasses.replace(
+        member, recipe=dataclasses.replace(member.recipe, epochs=1, schedule="constant", warmup=0.0)
+    )
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        train_chunk(population.architecture, [once], part, plan, device=device)
+        times.append(time.perf_counter() - start)
+    return min(times) * len(data.train.labels) / few
