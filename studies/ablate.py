@@ -1,0 +1,225 @@
+"""Ablations: one thing is varied, all else stays; barriers beside end points, with intervals over pairs.
+
+Each factor is a question to the connectivity study (`studies.lmc`) and uses its networks, rates and measures: κ × n_fix
+(`kappa-nfix`), `warmup`, `lr`, `width`, calibrated losses (`temperature`), fixed biases (`bias`), the gate of σ
+networks (`gate`), κ = 0 (`zero`), the start (`init`), a standard network of equal size (`equal-params`), training
+`time`, averaging k networks (`merge`), SyRe (`syre`), the `plane` through three networks. `--factor all` runs all.
+
+The learning rate is tuned once for each variant, as in `studies.lmc`, at the settings that all factors share; a factor
+then varies one thing at that rate. `--retune` tunes it again at each level, with the same rates to choose from.
+
+    python -m studies.ablate --factor kappa-nfix
+    python -m studies.ablate --factor width --arch mlp --pairs 5
+    python -m studies.ablate --factor lr --levels 1e-3 1e-2 1e-1
+
+From a notebook: `from studies import ablate; rows = ablate.run(ablate.Config(factor="zero"))`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from asym.names import ARCHS, NORMS
+from studies.ablate_factors import FACTORS
+from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_command
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from studies.ablate_setup import Prepared
+
+KEY = ("config", "level", "variant", "alignment", "pair")
+GROUP = ("config", "preset", "arch", "dataset", "level", "value", "variant", "alignment")
+TUNING_KEY = ("config", "variant")
+GRID_KEY = ("config", "level", "variant", "alignment", "pair", "column", "row")
+
+
+def tables(factor: str) -> dict[str, tuple[str, ...]]:
+    """Tables of a factor, and what makes a row of each unique."""
+    name = table_name(factor)
+    out = {name: KEY, f"{name}_summary": ("config", "level", "variant", "alignment"), "ablate_tuning": TUNING_KEY}
+    return out | ({f"{name}_grid": GRID_KEY} if factor == "plane" else {})
+
+
+def table_name(factor: str) -> str:
+    """`ablate_<factor>`, with underscores."""
+    return f"ablate_{factor.replace('-', '_')}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(CommonConfig):
+    """Settings of the study; a value of None is set by the preset or by the factor."""
+
+    factor: str
+    """What is varied: a name, or all."""
+    levels: tuple[float, ...] | None = None
+    """The factor's values, where it has an axis: rates, widths, epochs, k, …"""
+    arch: str = "resnet8"
+    """Architecture: a name of `python -m asym.models`, `timm/<name>` or `package.module:factory`."""
+    pairs: int | None = None
+    """Independent pairs (or groups, for merge and plane) of networks at each level."""
+    epochs: int | None = None
+    """Passes over the training split."""
+    lr: float | None = None
+    """Peak learning rate for every variant, instead of tuning."""
+    lrs: tuple[float, ...] | None = None
+    """Rates to tune over, for each variant, by validation loss."""
+    retune: bool = False
+    """Tune the rate at each level, not once for each variant."""
+    batch_size: int | None = None
+    """Images a step."""
+    weight_decay: float | None = None
+    """Decoupled weight decay of AdamW."""
+    schedule: Literal["constant", "linear", "geometric", "triangular", "cosine"] | None = None
+    """Course of the learning rate."""
+    warmup: float | None = None
+    """Epochs of warm-up."""
+    augment: Literal["per-image", "per-batch", "none"] = "per-image"
+    """Random crop and flip, where the data set has them: one for each image, or one for a batch as released."""
+    width: float = 1.0
+    """Width multiplier."""
+    norm: str | None = None
+    """group, batch, layer or none; None is the architecture's own."""
+    train_size: int | None = None
+    """Train on so many images, drawn evenly from the classes."""
+    eval_images: int | None = None
+    """At most so many images of each split are evaluated along the line."""
+    points: int = 25
+    """Points on the line, an odd number."""
+    restarts: int | None = None
+    """Starts of weight matching."""
+    target_accuracy: float = 0.9
+    """Training accuracy to which epochs are counted."""
+    grid: int = 15
+    """Points along each side of the plane's grid."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("factor", self.factor, [*FACTORS, "all"])
+        if self.arch not in ARCHS and not self.arch.startswith("timm/") and ":" not in self.arch:
+            check_choice("arch", self.arch, [*ARCHS, "timm/<name>", "package.module:factory"])
+        if self.norm is not None:
+            check_choice("norm", self.norm, NORMS)
+        for flag in ("pairs", "epochs", "batch_size", "restarts", "train_size", "eval_images"):
+            check_least(flag.replace("_", "-"), getattr(self, flag), 1)
+        for flag in ("weight_decay", "warmup"):
+            check_least(flag.replace("_", "-"), getattr(self, flag), 0)
+        check_least("grid", self.grid, 3)
+        for flag in ("lr", "width"):
+            check_positive(flag, getattr(self, flag))
+        if not 0 < self.target_accuracy <= 1:
+            raise InputError(f"--target-accuracy: got {self.target_accuracy}, must be a fraction above 0, at most 1")
+        if self.lrs == ():
+            raise InputError("--lrs: got no rate")
+        for rate in self.lrs or ():
+            check_positive("lrs", rate)
+        if self.lr is not None and self.lrs is not None:
+            raise InputError("--lr and --lrs: give one of them, a fixed rate or rates to tune over")
+        if self.retune and self.lr is not None:
+            raise InputError("--retune: contradicts --lr, a fixed rate is not tuned")
+        if self.points < 3 or self.points % 2 == 0:
+            raise InputError(f"--points: got {self.points}, must be odd and at least 3")
+        self._check_factor()
+
+    def _check_factor(self) -> None:
+        """The flags that this factor sets itself, or that it has no use for."""
+        fields = {field.name: field.default for field in dataclasses.fields(self)}
+        if self.factor == "all":
+            if self.levels is not None:
+                raise InputError("--levels: has no meaning with --factor all; name one factor")
+        else:
+            factor = FACTORS[self.factor]
+            for field in factor.takes:
+                if field in fields and getattr(self, field) != fields[field]:
+                    flag = field.replace("_", "-")
+                    raise InputError(f"--{flag}: contradicts --factor {self.factor}, which sets it at each level")
+            self._check_levels()
+        for flag, needed in (("grid", ("plane",)),):
+            if getattr(self, flag) != fields[flag] and self.factor not in (*needed, "all"):
+                raise InputError(f"--{flag}: has no meaning without --factor {' or '.join(needed)}")
+        if self.retune and self.factor == "lr":
+            raise InputError("--retune: contradicts --factor lr, whose rates are given")
+        if self.factor in ("time", "all") and self.schedule in ("triangular", "cosine"):
+            raise InputError(
+                f"--schedule: {self.schedule} depends on the length of training, so that a shorter one is no part of "
+                "it, as --factor time needs; give constant, linear or geometric"
+            )
+
+    def _check_levels(self) -> None:
+        factor = FACTORS[self.factor]
+        if self.levels is None:
+            return
+        if factor.values is None:
+            chosen = ", ".join(name for name, f in FACTORS.items() if f.values is not None)
+            raise InputError(f"--levels: those of --factor {self.factor} are not to be chosen; those of {chosen} are")
+        if not self.levels:
+            raise InputError("--levels: got none")
+        if len(set(self.levels)) < len(self.levels):
+            raise InputError(f"--levels: named twice in {' '.join(f'{v:g}' for v in self.levels)}")
+        for value in self.levels:
+            check_positive("levels", value)
+            if value < factor.least or (factor.whole and value != int(value)):
+                kind = "a whole number" if factor.whole else "a number"
+                raise InputError(f"--levels: got {value:g}, must be {kind} of at least {factor.least:g}")
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """Names of the factors to run."""
+        return tuple(FACTORS) if self.factor == "all" else (self.factor,)
+
+
+def prepare(config: Config) -> list[Prepared]:
+    """Check everything, load the data, plan the work. Writes nothing but the cache of decoded images."""
+    from studies import ablate_setup
+
+    return ablate_setup.prepare(config)
+
+
+def run(config: Config) -> pd.DataFrame:
+    """Run the study; returns the rows of its tables that belong to `config`, all factors one below the other."""
+    return execute(config, prepare(config))
+
+
+def execute(config: Config, prepared: list[Prepared]) -> pd.DataFrame:
+    """Do the planned work; rows go to the tables as soon as they are measured."""
+    from studies import ablate_work
+
+    return ablate_work.execute(config, prepared)
+
+
+def main(args: list[str] | None = None) -> int:
+    """The command."""
+
+    def work(both: tuple[Config, list[Prepared]]) -> None:
+        from studies import ablate_work
+
+        config, prepared = both
+        if config.dry_run:
+            print(ablate_work.estimate(config, prepared))
+            return
+        execute(config, prepared)
+        if not config.quiet:
+            from figures import ablate as figure
+
+            for part in prepared:
+                print(ablate_work.summary_text(config, part))
+            for file in figure.draw(config.out, config.factors):
+                print(f"figure: {file}", file=sys.stderr)
+
+    return run_command(
+        Config,
+        lambda config: (config, prepare(config)),
+        work,
+        prog="python -m studies.ablate",
+        description=f"{(__doc__ or '').split(chr(10) * 2)[0]} Flags whose default is None are set by the preset. "
+        f"Factors: {', '.join(FACTORS)}.",
+        args=args,
+    )
+
+
+__all__ = ["Config", "execute", "main", "prepare", "run"]
+
+if __name__ == "__main__":
+    sys.exit(main())
