@@ -1,0 +1,43 @@
+"""Networks that read the weights of other networks.
+
+chain = chain_of(network, example_input)          # or one from a population's architecture
+stack = Stack.from_rows(chain, layout, rows)      # n networks
+reader = build("scale-gmn", chain, width=32)
+reader(stack)                                     # n × 1
+"""
+
+from asym.metanets.blind import DMC, DeepSets, FlatMLP, StatNN
+from asym.metanets.boosting import HyperBoost, StatBoost
+from asym.metanets.nfn import NFN
+from asym.metanets.reader import Reader
+from asym.metanets.registry import READERS, build, options_of
+from asym.metanets.scale_gmn import ScaleGMN, matched_width
+from asym.metanets.stack import Stack, count, take
+from asym.metanets.statistics import statistics
+from asym.metanets.step import accumulate, predict
+from asym.symmetry.chain import Chain, ChainLayer, chain_of
+
+__all__ = [
+    "DMC",
+    "NFN",
+    "READERS",
+    "Chain",
+    "ChainLayer",
+    "DeepSets",
+    "FlatMLP",
+    "HyperBoost",
+    "Reader",
+    "ScaleGMN",
+    "Stack",
+    "StatBoost",
+    "StatNN",
+    "accumulate",
+    "build",
+    "chain_of",
+    "count",
+    "matched_width",
+    "options_of",
+    "predict",
+    "statistics",
+    "take",
+]

@@ -75,6 +75,9 @@ class Reader(nn.Module):
         """
         return torch.cat([self.read(self.prepare(stack)) for stack in as_list(stacks)])
 
+    def observe(self, stacks: Stacks) -> None:
+        """Take from the training set what the reader needs before training, such as moments of its inputs."""
+
     def read(self, stack: Stack) -> Tensor:
         """`n out` for one stack that is checked and prepared."""
         raise NotImplementedError

@@ -194,7 +194,9 @@ class _Reader:
         name = str(node.target).removeprefix("aten.").split(".")[0].removesuffix("_")
         tensors = [a for a in node.args if isinstance(a, fx.Node) and a.name not in self.names]
         if tensors != [self.value]:
-            raise ValueError(f"module: operation {name!r} ({node.name}) does not continue a chain: the network branches")
+            raise ValueError(
+                f"module: operation {name!r} ({node.name}) does not continue a chain: the network branches"
+            )
         if name in ("linear", "conv2d"):
             self.close()
             self.layer(node, name)
@@ -205,8 +207,10 @@ class _Reader:
         elif name in ("mul", "div", "add", "sub") and isinstance(node.args[1], int | float):
             self.constant(name, float(node.args[1]))
         elif name not in TRANSPARENT + POOLS + FLATTENS:
-            raise ValueError(f"module: operation {name!r} ({node.name}) is unknown; a chain has linear and conv2d layers, "
-                             f"pooling, and {', '.join(SYMMETRIES)}")
+            raise ValueError(
+                f"module: operation {name!r} ({node.name}) is unknown; a chain has linear and conv2d layers, "
+                f"pooling, and {', '.join(SYMMETRIES)}"
+            )
         elif name == "mean" and list(node.args[1]) not in ([2, 3], [-2, -1], [-1, -2]):  # type: ignore[arg-type]
             raise ValueError(f"module: mean over axes {node.args[1]}; only over the positions of feature maps, [2, 3]")
         self.value = node

@@ -47,7 +47,9 @@ def scale_units(chain: Chain, factors: Sequence[Tensor], tensors: Tensors) -> di
         if tuple(q.shape) != (*lead, layer.outputs):
             raise ValueError(f"factors: {layer.name!r} has shape {tuple(q.shape)}, expected {(*lead, layer.outputs)}")
         if not _allowed(layer.symmetry, q):
-            raise ValueError(f"factors: not all factors of {layer.name!r} are allowed by its symmetry {layer.symmetry!r}")
+            raise ValueError(
+                f"factors: not all factors of {layer.name!r} are allowed by its symmetry {layer.symmetry!r}"
+            )
     return _scaled(chain, factors, tensors)
 
 

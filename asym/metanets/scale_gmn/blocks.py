@@ -48,7 +48,14 @@ class MLP(nn.Module):
     """
 
     def __init__(
-        self, parts: int, width: int, out: int | None = None, *, hidden: int | None = None, norm: bool = True, one: bool = False
+        self,
+        parts: int,
+        width: int,
+        out: int | None = None,
+        *,
+        hidden: int | None = None,
+        norm: bool = True,
+        one: bool = False,
     ) -> None:
         super().__init__()
         hidden = hidden or width

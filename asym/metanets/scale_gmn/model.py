@@ -135,9 +135,7 @@ class ScaleGMN(Reader):
             )
         else:
             self.rounds = nn.ModuleList(
-                PlainRound(
-                    width, both=self.both, skip=skip, edge_updates=change, norm=norm, dropout=dropout, mean=mean
-                )
+                PlainRound(width, both=self.both, skip=skip, edge_updates=change, norm=norm, dropout=dropout, mean=mean)
                 for change in changes
             )
         self.readout: Readout | None = None
@@ -145,7 +143,11 @@ class ScaleGMN(Reader):
         if weights:
             self.editor = WeightOutput(self.chains, width)
         else:
-            canonical = Canonical(width, kinds, sign=sign, hidden=width, norm=norm) if self.scaling and readout != "outputs" else None
+            canonical = (
+                Canonical(width, kinds, sign=sign, hidden=width, norm=norm)
+                if self.scaling and readout != "outputs"
+                else None
+            )
             self.readout = Readout(readout, self.chains, width, out, both=self.both, canonical=canonical, norm=norm)
 
     def kinds(self, chain: Chain) -> tuple[str, ...]:
@@ -185,7 +187,12 @@ class ScaleGMN(Reader):
         count = len(chain.layers)
         read = frozenset(range(count + 1)) if self.readout is None else self.readout.read(count)
         plan = schedule(
-            count, self.rounds_count, read, both=self.both, edge_updates=self.edge_updates, weights=self.editor is not None
+            count,
+            self.rounds_count,
+            read,
+            both=self.both,
+            edge_updates=self.edge_updates,
+            weights=self.editor is not None,
         )
         for step, todo in zip(self.rounds, plan):
             states, edges, back = step(states, edges, back, self.kinds(chain), todo)

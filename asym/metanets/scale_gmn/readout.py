@@ -1,10 +1,10 @@
 """From final states to an answer about each network, or to new weights for it.
 
-    outputs   MLP of the states of output units (and of input units, if messages go both ways), concatenated; one
-              architecture only. Needs as many rounds as the networks have layers
-    full      MLP([Σ over hidden units MLP(h̃_i); states of inputs and outputs, concatenated]); one architecture only
-    mean      MLP([means over hidden layers, inputs and outputs of MLP(state)]): any architecture
-    weights   W' = W + s_l Γ e_ij and b' = b + s_l Γ h_i with learned s_l that start at 0.01: has the law of W and b
+outputs   MLP of the states of output units (and of input units, if messages go both ways), concatenated; one
+          architecture only. Needs as many rounds as the networks have layers
+full      MLP([Σ over hidden units MLP(h̃_i); states of inputs and outputs, concatenated]); one architecture only
+mean      MLP([means over hidden layers, inputs and outputs of MLP(state)]): any architecture
+weights   W' = W + s_l Γ e_ij and b' = b + s_l Γ h_i with learned s_l that start at 0.01: has the law of W and b
 """
 
 from __future__ import annotations
@@ -37,7 +37,15 @@ class Readout(nn.Module):
     """
 
     def __init__(
-        self, form: str, chains: Sequence[Chain], width: int, out: int, *, both: bool, canonical: Canonical | None, norm: bool
+        self,
+        form: str,
+        chains: Sequence[Chain],
+        width: int,
+        out: int,
+        *,
+        both: bool,
+        canonical: Canonical | None,
+        norm: bool,
     ) -> None:
         super().__init__()
         self.form, self.both, self.canonical = form, both, canonical
@@ -68,11 +76,16 @@ class Readout(nn.Module):
             return self.head(x)
         hidden = [h if self.canonical is None else self.canonical(h, k) for h, k in zip(states[1:-1], kinds[1:-1])]
         if self.form == "full":
-            total = sum((self.each.summed(self.each.after(self.each.first(h)), 0) for h in hidden), torch.zeros_like(states[0][0]))
+            total = sum(
+                (self.each.summed(self.each.after(self.each.first(h)), 0) for h in hidden),
+                torch.zeros_like(states[0][0]),
+            )
             return self.head(torch.cat([total, first, last], -1))
         means = [self.each(h).mean(0) for h in hidden]
         inside = torch.stack(means).mean(0) if means else torch.zeros_like(states[0][0])
-        return self.head(torch.cat([inside, self.of_inputs(states[0]).mean(0), self.of_outputs(states[-1]).mean(0)], -1))
+        return self.head(
+            torch.cat([inside, self.of_inputs(states[0]).mean(0), self.of_outputs(states[-1]).mean(0)], -1)
+        )
 
 
 class WeightOutput(nn.Module):

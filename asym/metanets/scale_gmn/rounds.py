@@ -97,7 +97,9 @@ class ScaleRound(nn.Module):
         canonical = [self.canonical(h, kind) for h, kind in zip(states, kinds)]
         new_states, new_edges, new_back = list(states), list(edges), list(back_edges)
         for l in sorted(todo.nodes):
-            ahead = self._ahead(l, states, canonical, edges, kinds) if l in todo.forward else torch.zeros_like(states[l])
+            ahead = (
+                self._ahead(l, states, canonical, edges, kinds) if l in todo.forward else torch.zeros_like(states[l])
+            )
             behind = None
             if self.back is not None:
                 behind = torch.zeros_like(states[l])
@@ -127,7 +129,9 @@ class PlainRound(nn.Module):
     m_i = Σ_j MLP([e_ij; h_j]),   h'_i = MLP([h_i; m_i; …]),   e'_ij = MLP([e_ij; h_j; h_i])
     """
 
-    def __init__(self, width: int, *, both: bool, skip: bool, edge_updates: bool, norm: bool, dropout: float, mean: bool):
+    def __init__(
+        self, width: int, *, both: bool, skip: bool, edge_updates: bool, norm: bool, dropout: float, mean: bool
+    ):
         super().__init__()
         self.mean = mean
         self.message = MLP(2, width, norm=norm)

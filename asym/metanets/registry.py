@@ -1,0 +1,70 @@
+"""All readers by name, so that a study can loop over them: `build(name, chain, **options)`, `reader(stack)` → `n out`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from asym.metanets.blind import DMC, DeepSets, FlatMLP, StatNN
+from asym.metanets.boosting import HyperBoost, StatBoost
+from asym.metanets.nfn import NFN
+from asym.metanets.reader import Reader
+from asym.metanets.scale_gmn import ScaleGMN
+from asym.seeds import derived_seed
+from asym.symmetry.chain import Chain
+
+READERS: dict[str, Callable[..., Reader]] = {
+    "stats": StatNN,
+    "stats-boost": StatBoost,
+    "hyper-boost": HyperBoost,
+    "flat": FlatMLP,
+    "dmc": DMC,
+    "deepsets": DeepSets,
+    "nfn-np": partial(NFN, group="np"),
+    "nfn-hnp": partial(NFN, group="hnp"),
+    "gmn": partial(ScaleGMN, law="permutation"),
+    "gmn-b": partial(ScaleGMN, law="permutation", direction="bidirectional"),
+    "scale-gmn": ScaleGMN,
+    "scale-gmn-b": partial(ScaleGMN, direction="bidirectional"),
+}
+"""Name to constructor; `-b` is bidirectional, `gmn` respects permutations only."""
+
+
+def build(name: str, chains: Chain | Sequence[Chain], *, seed: int = 0, **options) -> Reader:
+    """A reader with start values from `seed`; the global generators are neither read nor advanced.
+
+    Args:
+        name: one of `READERS`.
+        chains: the architecture, or several for readers that mix.
+        seed: of start values and of what the reader draws.
+        options: of the reader; `gauge`, `augment`, `shuffle` and `out` are for all.
+
+    Raises:
+        ValueError: for an unknown reader or option, and as the reader's class.
+    """
+    if name not in READERS:
+        raise ValueError(f"reader: {name!r}; choose from {', '.join(READERS)}")
+    make = READERS[name]
+    allowed = options_of(name)
+    for option in options:
+        if option not in allowed:
+            raise ValueError(f"reader: {name} has no option {option!r}; it has {', '.join(sorted(allowed))}")
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derived_seed(seed, "metanets", name))
+        return make(chains, seed=seed, **options)
+
+
+def options_of(name: str) -> set[str]:
+    """Names of a reader's options, without those that its name sets."""
+    make = READERS[name]
+    kind = make.func if isinstance(make, partial) else make
+    fixed = set(make.keywords) if isinstance(make, partial) else set()
+    found: set[str] = set()
+    for base in inspect.getmro(kind):  # type: ignore[arg-type]
+        if issubclass(base, Reader):
+            signature = inspect.signature(base.__init__)
+            found |= {p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
+    return found - fixed - {"seed"}
