@@ -13,6 +13,8 @@ ARCHS = (
     "resnet56",
     "resnet110",
     "small-cnn",
+    "gnn",
+    "gnn-linear",
 )
 """Built-in architectures; `timm/<name>` and `package.module:factory` are accepted beside them."""
 
@@ -20,8 +22,8 @@ VARIANTS = ("standard", "w", "sigma", "w-zero", "w-init", "w-scale", "bias", "w-
 
 ALIGNMENTS = ("none", "weight", "activation")
 
-DATASETS = ("digits", "fashion_mnist", "mnist", "cifar10", "cifar100")
-"""Built-in data sets; `imagefolder:PATH` and `package.module:loader` are accepted beside them."""
+DATASETS = ("digits", "fashion_mnist", "mnist", "cifar10", "cifar100", "digits-graph", "ogbn-arxiv")
+"""Built-in data sets, the last two graphs; `imagefolder:PATH` and `package.module:loader` are accepted beside them."""
 
 NORMS = ("group", "batch", "layer", "none")
 

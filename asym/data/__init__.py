@@ -1,7 +1,7 @@
 """Data sets as tensors in memory.
 
-`load(name)` gives an `ImageData`; `check_dataset_name(name)` says without torch whether it would know the
-name; `draw_augmentation` and `apply_augmentation` are the training-time transforms.
+`load(name)` gives an `ImageData` or a `GraphData`, both of which are `Data`; `check_dataset_name(name)` says without
+torch whether it would know the name; `draw_augmentation` and `apply_augmentation` are the training-time transforms.
 """
 
 from __future__ import annotations
@@ -12,23 +12,39 @@ from typing import TYPE_CHECKING, Any
 from asym.data.check import check_dataset_name
 
 if TYPE_CHECKING:
+    from asym.data.graphs import GraphData, GraphInput, Nodes, graph_data
     from asym.data.images import Augment, ImageData, Split, image_data
     from asym.data.loading import load, with_train_size
+    from asym.data.protocol import Batches, Data, Items
     from asym.data.transforms import apply_augmentation, draw_augmentation
 
 __all__ = [
     "Augment",
+    "Batches",
+    "Data",
+    "GraphData",
+    "GraphInput",
     "ImageData",
+    "Items",
+    "Nodes",
     "Split",
     "apply_augmentation",
     "check_dataset_name",
     "draw_augmentation",
+    "graph_data",
     "image_data",
     "load",
     "with_train_size",
 ]
 
 _ROOMS = {
+    "Batches": "protocol",
+    "Data": "protocol",
+    "Items": "protocol",
+    "GraphData": "graphs",
+    "GraphInput": "graphs",
+    "Nodes": "graphs",
+    "graph_data": "graphs",
     "Augment": "images",
     "ImageData": "images",
     "Split": "images",

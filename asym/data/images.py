@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
+
+from asym.data.protocol import Batches
 
 FINGERPRINT_LENGTH = 12
 
@@ -48,6 +51,14 @@ class Split:
         """The items at these places, copied."""
         return Split(self.images[index], self.labels[index])
 
+    def to(self, device: torch.device | str) -> Split:
+        """The items on a device."""
+        return Split(self.images.to(device), self.labels.to(device))
+
+    def parts(self, size: int) -> list[Split]:
+        """Consecutive pieces of at most `size` items, as views."""
+        return [Split(*pair) for pair in zip(self.images.split(size), self.labels.split(size))]
+
 
 @dataclass(frozen=True)
 class ImageData:
@@ -63,6 +74,8 @@ class ImageData:
         fingerprint: a hash of all pixels and labels of all splits.
         augment: what training does to images.
     """
+
+    domain: ClassVar[str] = "images"
 
     name: str
     classes: int
@@ -85,11 +98,25 @@ class ImageData:
 
     def to(self, device: torch.device | str) -> ImageData:
         """The same data with its splits on a device."""
-        moved = {
-            name: Split(split.images.to(device), split.labels.to(device))
-            for name, split in (("train", self.train), ("val", self.val), ("test", self.test))
-        }
-        return replace(self, **moved)
+        return replace(self, train=self.train.to(device), val=self.val.to(device), test=self.test.to(device))
+
+    def with_train(self, train: Split) -> ImageData:
+        """The data with other training images, and a fingerprint of its own."""
+        return replace(self, train=train, fingerprint=fingerprint(train, self.val, self.test))
+
+    def inputs(self, items: Split) -> Float[Tensor, "n c h w"]:
+        """What a network is called with to answer for these items: the images, normalised."""
+        return self.normalise(items.images)
+
+    def example(self) -> Float[Tensor, "2 c h w"]:
+        """Two training images, normalised, to trace a network with."""
+        return self.normalise(self.train.images[:2])
+
+    def batches(self, seeds: Sequence[int], batch_size: int, augment: str, device: torch.device) -> Batches:
+        """Training batches for networks with these seeds: `ImageBatches`."""
+        from asym.data.batches import ImageBatches
+
+        return ImageBatches(self, seeds, batch_size, augment, device)
 
 
 def image_data(

@@ -6,12 +6,17 @@ import importlib
 import inspect
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from asym.data.check import FOLDER_PREFIX, check_dataset_name, default_name, folder_path
-from asym.data.images import ImageData, fingerprint
+from asym.data.graph_sources import GRAPHS, load_graph
+from asym.data.graphs import GraphData
+from asym.data.images import ImageData
+from asym.data.protocol import Data
 from asym.data.sources import GREY, load_cifar, load_digits, load_grey
 from asym.data.splits import stratified_subset
+
+D = TypeVar("D", bound=Data)
 
 
 def load(
@@ -23,19 +28,19 @@ def load(
     train_size: int | None = None,
     cache_dir: str | Path | None = None,
     image_size: int | None = None,
-) -> ImageData:
-    """A data set as tensors in memory.
+) -> Any:
+    """A data set as tensors in memory: an `ImageData`, or for a graph a `GraphData`.
 
     Args:
         dataset: `digits`, `fashion_mnist`, `mnist`, `cifar10`, `cifar100`, `imagefolder:PATH` (a folder,
-            .tar, .tar.gz or .zip of train|val|test/<class>/*.png|jpg; val/ may be absent), or
-            `package.module:loader`, a function without required arguments (it is given data_dir if it takes
-            it) that returns an `ImageData`.
+            .tar, .tar.gz or .zip of train|val|test/<class>/*.png|jpg; val/ may be absent); the graphs
+            `digits-graph` and `ogbn-arxiv`; or `package.module:loader`, a function without required arguments (it is
+            given data_dir if it takes it) that returns an `ImageData` or a `GraphData`.
         data_dir: where the files of a built-in set are; `data` if not given.
         download: fetch a missing built-in set into data_dir.
         dataset_name: what tables call it; default: the data set's name, a folder's name without archive
             suffix.
-        train_size: keep a stratified subset of this many training images.
+        train_size: keep a stratified subset of this many training items.
         cache_dir: `imagefolder:` keeps decoded images there and finds them next time.
         image_size: `imagefolder:` resizes images to this many pixels a side.
 
@@ -47,7 +52,7 @@ def load(
     """
     check_dataset_name(dataset)
     root = None if data_dir is None else Path(data_dir).expanduser()
-    if root is not None and not root.is_dir() and not download and dataset != "digits":
+    if root is not None and not root.is_dir() and not download and dataset not in ("digits", "digits-graph"):
         raise FileNotFoundError(f"data_dir: {root} is not a folder; name the one that holds {dataset}")
     if dataset_name == "":
         raise ValueError("dataset_name: must not be empty")
@@ -61,6 +66,8 @@ def load(
         data = load_imagefolder(folder_path(dataset), cache_dir=cache, image_size=image_size)
     elif dataset == "digits":
         data = load_digits()
+    elif dataset in GRAPHS:
+        data = load_graph(dataset, root, download)
     elif dataset in GREY:
         data = load_grey(dataset, root, download)
     elif ":" in dataset:
@@ -74,25 +81,25 @@ def load(
     return replace(data, name=dataset_name or (data.name if own else default_name(dataset)))
 
 
-def with_train_size(data: ImageData, train_size: int) -> ImageData:
-    """The data with a stratified subset of its training images, and a new fingerprint; val and test stay.
+def with_train_size(data: D, train_size: int) -> D:
+    """The data with a stratified subset of its training items, and a new fingerprint; val and test stay.
 
     Raises:
-        ValueError: train_size is not between 1 and the number of training images.
+        ValueError: train_size is not between 1 and the number of training items.
     """
     if not 1 <= train_size <= len(data.train):
         raise ValueError(f"train_size: {train_size} is not between 1 and {len(data.train)}, the size of {data.name}")
-    train = data.train.take(stratified_subset(data.train.labels, train_size))
-    return replace(data, train=train, fingerprint=fingerprint(train, data.val, data.test))
+    return data.with_train(data.train.take(stratified_subset(data.train.labels, train_size)))
 
 
-def _load_own(dataset: str, data_dir: Path | None) -> ImageData:
+def _load_own(dataset: str, data_dir: Path | None) -> ImageData | GraphData:
     module, _, attribute = dataset.partition(":")
     loader: Any = getattr(importlib.import_module(module), attribute, None)
     if not callable(loader):
         raise ValueError(f"dataset: module {module!r} has no function {attribute!r}")
     takes_folder = "data_dir" in inspect.signature(loader).parameters
     data = loader(data_dir=data_dir) if takes_folder else loader()
-    if not isinstance(data, ImageData):
-        raise ValueError(f"dataset: {dataset} returned {type(data).__name__}, not an asym.data.ImageData")
-    return replace(data, fingerprint=fingerprint(data.train, data.val, data.test))
+    if not isinstance(data, ImageData | GraphData):
+        kind = type(data).__name__
+        raise ValueError(f"dataset: {dataset} returned {kind}, not an asym.data.ImageData or a GraphData")
+    return data.with_train(data.train)  # with a fingerprint of what it holds now

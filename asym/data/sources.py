@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from asym.data.images import Augment, ImageData, Split, image_data
 from asym.data.splits import stratified_split, validation_split
@@ -60,12 +61,8 @@ def load_digits() -> ImageData:
 
     Mean and standard deviation are those of the training split, over all its pixels.
     """
-    from sklearn import datasets
-
-    bunch: Any = datasets.load_digits()
-    labels = torch.from_numpy(np.asarray(bunch.target, dtype=np.int64))
-    whole = Split(torch.from_numpy(bunch.images.astype(np.uint8))[:, None], labels)
-    train, val, test = (whole.take(part) for part in stratified_split(labels, (1097, 200, 500), seed=0))
+    whole, parts = digits_items()
+    train, val, test = (whole.take(part) for part in parts)
     pixels = train.images.double()
     return image_data(
         "digits",
@@ -76,6 +73,16 @@ def load_digits() -> ImageData:
         mean=(round(float(pixels.mean()), 4),),
         std=(round(float(pixels.std(correction=0)), 4),),
     )
+
+
+def digits_items() -> tuple[Split, list[Tensor]]:
+    """All digits in scikit-learn's order, and the places of the training, validation and test items."""
+    from sklearn import datasets
+
+    bunch: Any = datasets.load_digits()
+    labels = torch.from_numpy(np.asarray(bunch.target, dtype=np.int64))
+    whole = Split(torch.from_numpy(bunch.images.astype(np.uint8))[:, None], labels)
+    return whole, stratified_split(labels, (1097, 200, 500), seed=0)
 
 
 def load_grey(name: str, data_dir: Path | None, download: bool) -> ImageData:

@@ -2,8 +2,8 @@
 
     python -m asym.models [PATTERN] [--csv]
 
-Columns of the CSV: arch, variant, width, input_shape (channels x height x width), classes, params_trainable,
-params_total (with the constants of masked layers). One row for every published width.
+Columns of the CSV: arch, variant, width, input_shape (channels x height x width, or a node's features), classes,
+params_trainable, params_total (with the constants of masked layers). One row for every published width.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ def rows(pattern: str = "*") -> list[dict[str, str | int | float]]:
             for variant in VARIANTS:
                 if variant == "bias" and arch.norms == ("none",):
                     continue  # no norm whose shift could be fixed
+                if Variant(variant).gated and arch.linear:
+                    continue  # no activation that a gate could replace
                 options = {"input_shape": arch.input_shape, "classes": arch.classes, "width": width}
                 trainable, total = count(name, variant=Variant(variant), **options)
                 shape = "x".join(map(str, arch.input_shape))

@@ -6,11 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from asym.data.graphs import GraphInput
 from asym.nn.variants import LayerRule
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, ...]
+"""Of one input: (channels, height, width) of an image, (features,) of a graph's node."""
+
+AXES = {"images": ("channels", "height", "width"), "graph": ("features",)}
+"""Domain of an architecture → axes of its input shape."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,9 @@ class Arch:
     rules: Callable[[float, int], Sequence[LayerRule]]
     """rules(width, depth) → published n_fix and κ, scaled to the width."""
     input_shape: Shape
-    """The published input (channels, height, width)."""
+    """The published input: (channels, height, width), or (features,) of a node."""
+    domain: str = "images"
+    """What the network is called with: `images`, a tensor (n, *input_shape), or `graph`, a `GraphInput`."""
     classes: int = 10
     depth: int = 0
     """The published depth, in the architecture's own unit."""
@@ -40,6 +48,18 @@ class Arch:
     widths: tuple[float, ...] = (1.0,)
     """Widths with published parameter counts."""
 
+    @property
+    def linear(self) -> bool:
+        """Whether the network has no activation, but the identity in its place."""
+        return self.activations == ("identity",)
+
+
+def example_input(entry: Arch, input_shape: Shape) -> Tensor | GraphInput:
+    """Zeros that a network of `entry` can be called with: two images, or a graph of two neighbours."""
+    if entry.domain == "images":
+        return torch.zeros(2, *input_shape)
+    return GraphInput(torch.zeros(2, *input_shape), torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+
 
 def check_options(
     entry: Arch,
@@ -52,8 +72,9 @@ def check_options(
 ) -> dict[str, Any]:
     """Checked keyword arguments of `entry.make`."""
     name = entry.name
-    if len(input_shape) != 3 or min(input_shape) < 1:
-        raise ValueError(f"input_shape: {input_shape}; must be (channels, height, width), each at least 1")
+    axes = AXES[entry.domain]
+    if len(input_shape) != len(axes) or min(input_shape) < 1:
+        raise ValueError(f"input_shape: {input_shape} for {name}; must be ({', '.join(axes)}), each at least 1")
     if classes < 1:
         raise ValueError(f"classes: {classes}; must be at least 1")
     if not 0 < width < float("inf"):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from asym.models.arch import Arch, Shape, check_options
+from asym.models.arch import Arch, Shape, check_options, example_input
 from asym.models.foreign import factory_arch, timm_arch
 from asym.nn.init import initialise
 from asym.nn.sites import run_once
@@ -90,7 +90,7 @@ def build(
     Args:
         arch: a registered name, `timm/<name>` or `package.module:factory`. The last two keep their own
             initialisation, drawn from `seed`, in all variants, so that w-scale equals standard there.
-        input_shape: (channels, height, width).
+        input_shape: (channels, height, width), or (features,) of a graph.
         classes: number of outputs.
         width: factor on all hidden widths.
         depth: depth in the architecture's unit (hidden layers of the MLPs); None is the published one.
@@ -108,7 +108,7 @@ def build(
     model = _make(entry, options, seed)
     if entry.scheme:
         initialise(model, seed, "default" if variant.plans or variant.name == "w-scale" else entry.scheme)
-    example = torch.zeros(2, *input_shape) if variant.gated or not entry.scheme else None
+    example = example_input(entry, input_shape) if variant.gated or not entry.scheme else None
     if example is not None and not entry.scheme:
         output = run_once(model, example)
         if not isinstance(output, Tensor) or output.shape != (2, classes):

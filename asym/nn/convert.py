@@ -12,7 +12,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from asym.nn.rules import LayerRule
 from asym.nn.swap import replace_modules
@@ -25,7 +25,7 @@ def asymmetrize(
     model: nn.Module,
     variant: str | Variant = "w",
     *,
-    example_input: Tensor | tuple[Any, ...] | None = None,
+    example_input: Any = None,
     rules: Sequence[LayerRule] = (),
     **options: Any,
 ) -> nn.Module:

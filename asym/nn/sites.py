@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.conv import _ConvNd as ConvBase
 from torch.utils.hooks import RemovableHandle
 
@@ -62,7 +62,7 @@ def is_activation(module: nn.Module) -> bool:
     return isinstance(module, ACTIVATIONS) or foreign
 
 
-def activation_sites(model: nn.Module, example_input: Tensor | tuple[Any, ...]) -> list[Site]:
+def activation_sites(model: nn.Module, example_input: Any) -> list[Site]:
     """All activation sites of a model, in the order in which a forward pass reaches them.
 
     Args:
@@ -118,7 +118,7 @@ def _channel_dim(last: nn.Module | None, n_dims: int) -> int:
     return 1 if n_dims > 3 or isinstance(last, nn.Conv1d) else -1
 
 
-def called_modules(model: nn.Module, example_input: Tensor | tuple[Any, ...]) -> set[str]:
+def called_modules(model: nn.Module, example_input: Any) -> set[str]:
     """Qualified names of all modules whose forward runs for this input."""
     called: set[str] = set()
 
@@ -130,7 +130,7 @@ def called_modules(model: nn.Module, example_input: Tensor | tuple[Any, ...]) ->
     return called
 
 
-def run_once(model: nn.Module, example_input: Tensor | tuple[Any, ...], handles: Sequence[RemovableHandle] = ()) -> Any:
+def run_once(model: nn.Module, example_input: Any, handles: Sequence[RemovableHandle] = ()) -> Any:
     """The output of one forward pass in evaluation mode without gradients; removes the hooks, restores the modes.
 
     Raises:

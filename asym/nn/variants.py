@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from asym.names import VARIANTS
 from asym.nn.figlu import GATES, FiGLU
@@ -150,7 +150,7 @@ def apply_variant(
     *,
     rules: Sequence[LayerRule] = (),
     figlu_scale: float | str = "1/sqrt(d)",
-    example_input: Tensor | tuple[Any, ...] | None = None,
+    example_input: Any = None,
 ) -> nn.Module:
     """Turn a plain network into a variant of itself, in place, and return it.
 

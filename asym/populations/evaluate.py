@@ -3,22 +3,26 @@
 Evaluation is always in float32 and in evaluation mode, on normalised images without augmentation. Where a network has
 BatchNorm, a point of a path gets statistics of its own: they are re-estimated as the plain average over training
 batches, at the end points too, since averaging the statistics of two networks gives those of neither (Jordan et al.,
-"REPAIR", 2023).
+"REPAIR", 2023). On a graph a pass in training mode sees all nodes: it gives the statistics whole, and more passes would
+repeat it, where nothing is drawn at random.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from asym.data import ImageData, Split
+from asym.data import Data, Items
 from asym.populations.layout import Layout, channels_last
 from asym.seeds import numpy_generator
+
+S = TypeVar("S", bound=Items)
 
 EVAL_BATCH = 250
 BATCHNORM_BATCHES = 20
@@ -31,7 +35,7 @@ class Evaluator:
     Args:
         network: a module of the right architecture; a copy of it is used, its own weights do not matter.
         layout: what a row holds.
-        data: gives the normalisation, and the training images for BatchNorm statistics.
+        data: makes inputs of items, and has the training items for BatchNorm statistics.
         splits: name → split to evaluate on.
         device: where to compute.
         reestimate: whether running statistics of BatchNorm are re-estimated for each row.
@@ -41,8 +45,8 @@ class Evaluator:
         self,
         network: nn.Module,
         layout: Layout,
-        data: ImageData,
-        splits: dict[str, Split],
+        data: Data,
+        splits: Mapping[str, Items],
         *,
         device: torch.device | str = "cpu",
         reestimate: bool = False,
@@ -79,7 +83,7 @@ class Evaluator:
             reestimate_running(self.network, [images for images, _ in self._calibration])
 
     @torch.no_grad()
-    def _measure(self, batches: Sequence[tuple[Tensor, Tensor]]) -> tuple[float, float]:
+    def _measure(self, batches: Sequence[tuple[Any, Tensor]]) -> tuple[float, float]:
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
         hits, count = torch.zeros((), dtype=torch.int64, device=self.device), 0
         for images, labels in batches:
@@ -89,28 +93,26 @@ class Evaluator:
             count += len(labels)
         return loss.item() / count, hits.item() / count
 
-    def _prepare(self, split: Split, batch_size: int) -> list[tuple[Tensor, Tensor]]:
+    def _prepare(self, split: Items, batch_size: int) -> list[tuple[Any, Tensor]]:
         batches = []
-        for images, labels in zip(split.images.split(batch_size), split.labels.split(batch_size)):
-            x = self.data.normalise(images.to(self.device))
-            if self.channels_last:
-                x = channels_last(x)
-            batches.append((x, labels.to(self.device)))
+        for part in split.parts(batch_size):
+            part = part.to(self.device)
+            x = self.data.inputs(part)
+            batches.append((channels_last(x) if self.channels_last else x, part.labels))
         return batches
 
 
-def subset(split: Split, count: int | None, name: str) -> Split:
+def subset(split: S, count: int | None, name: str) -> S:
     """A random part of `split`, the same for every caller with this `name`; the whole if `count` is None or larger."""
     if count is None or count >= len(split.labels):
         return split
     order = numpy_generator(0, "subset", name).permutation(len(split.labels))[:count]
-    index = torch.from_numpy(order.copy())
-    return Split(split.images[index], split.labels[index])
+    return split.take(torch.from_numpy(order.copy()))
 
 
 @torch.no_grad()
-def reestimate_running(network: nn.Module, batches: Sequence[Tensor]) -> None:
-    """Replace BatchNorm's running statistics by their plain average over `batches` at the present weights."""
+def reestimate_running(network: nn.Module, batches: Sequence[Any]) -> None:
+    """Replace BatchNorm's running statistics by their plain average over `batches` of inputs at the present weights."""
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:

@@ -43,6 +43,8 @@ class Plan:
 
 def make_plan(network: nn.Module, input_shape: tuple[int, ...], batch_size: int, device: torch.device) -> Plan:
     """The plan for networks like `network` on inputs of `input_shape` (without the batch axis)."""
+    if len(input_shape) == 1:  # a graph: each step is the whole of it, in products that cannot be stacked
+        return Plan(1, "float32", channels_last=False)
     has_running = any(name.endswith("running_mean") for name, _ in network.named_buffers())
     spatial = any(isinstance(m, nn.Conv2d) for m in network.modules())
     flop = forward_flop(network, input_shape) * batch_size

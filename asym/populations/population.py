@@ -25,7 +25,7 @@ class Architecture:
     """Everything that determines a network's function apart from its weights and its mask seed."""
 
     arch: str
-    input_shape: tuple[int, int, int]
+    input_shape: tuple[int, ...]
     classes: int
     width: float = 1.0
     norm: str | None = None

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from asym.data import ImageData
+from asym.data import Data
 from asym.populations.layout import Layout
 from asym.populations.plan import Plan, make_plan
 from asym.populations.population import Population
@@ -63,7 +63,7 @@ def run_of(store: Store, chunk: Population, plan: Plan) -> Run:
 def train_or_load(
     store: Store,
     chunk: Population,
-    data: ImageData,
+    data: Data,
     plan: Plan,
     *,
     device: torch.device | str = "cpu",
@@ -106,7 +106,7 @@ def train_or_load(
 def train_population(
     store: Store,
     population: Population,
-    data: ImageData,
+    data: Data,
     plan: Plan,
     *,
     device: torch.device | str = "cpu",

@@ -21,8 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from asym.data import ImageData
-from asym.populations.batches import Batches
+from asym.data import Batches, Data
 from asym.populations.layout import Layout, channels_last
 from asym.populations.optim import init_state, update_
 from asym.populations.plan import Plan
@@ -58,7 +57,7 @@ class Trained:
 def train_chunk(
     architecture: Architecture,
     members: Sequence[Member],
-    data: ImageData,
+    data: Data,
     plan: Plan,
     *,
     device: torch.device | str = "cpu",
@@ -88,7 +87,7 @@ def train_chunk(
             raise ValueError(f"{field}: networks of one chunk must share it, got {sorted(map(str, values))}")
     device = torch.device(device)
     chunk = _Chunk(architecture, members, plan, device)
-    batches = Batches(data, [m.seed for m in members], recipes[0].batch_size, recipes[0].augment, device)
+    batches = data.batches([m.seed for m in members], recipes[0].batch_size, recipes[0].augment, device)
     state = init_state(recipes[0].optimizer, chunk.theta)
     history: list[dict[str, float]] = []
     diverged = [0] * len(members)
@@ -105,11 +104,10 @@ def train_chunk(
             on_epoch(sum(recipe.epochs > done for recipe in recipes))
 
     start = last_save = time.perf_counter()
-    steps_per_epoch = -(-len(data.train.labels) // recipes[0].batch_size)
     for epoch in range(first, max(recipe.epochs for recipe in recipes)):
         rows = [i for i, recipe in enumerate(recipes) if recipe.epochs > epoch and not diverged[i]]
         if rows:
-            losses, accuracies = _run_epoch(chunk, rows, recipes, batches, state, epoch, steps_per_epoch)
+            losses, accuracies = _run_epoch(chunk, rows, recipes, batches, state, epoch)
             finite = losses.isfinite() & chunk.theta[rows].isfinite().all(dim=1).cpu()
             for k, i in enumerate(rows):
                 lr = recipes[i].lr_at(epoch)
@@ -138,7 +136,6 @@ def _run_epoch(
     batches: Batches,
     state: dict[str, Tensor],
     epoch: int,
-    steps: int,
 ) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
     """One pass of the networks `rows` over the data; returns each one's mean training loss and accuracy."""
     everyone = len(rows) == len(recipes)
@@ -154,9 +151,9 @@ def _run_epoch(
     smoothing = column([recipes[i].smoothing for i in rows])[:, 0]
     total, hits, seen = torch.zeros(len(rows), device=theta.device), torch.zeros(len(rows), device=theta.device), 0
     for step, (images, labels) in enumerate(batches.epoch(rows, epoch)):
-        lr = column([recipes[i].lr_at(epoch + step / steps) for i in rows])
+        lr = column([recipes[i].lr_at(epoch + step / batches.steps) for i in rows])
         grad, loss, right = gradient(images, labels, smoothing)
-        update_(recipes[rows[0]].optimizer, theta, grad, slots, epoch * steps + step + 1, lr, decay)
+        update_(recipes[rows[0]].optimizer, theta, grad, slots, epoch * batches.steps + step + 1, lr, decay)
         total += loss * labels.shape[1]
         hits += right
         seen += labels.shape[1]
@@ -192,7 +189,7 @@ class _Chunk:
             self.network.to(memory_format=torch.channels_last)
 
     def gradient_of(self, rows: list[int], theta: Tensor) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        """A function (images `k b …`, labels `k b`, smoothing `k`) → (gradient `k p`, loss `k`, correct labels `k`)."""
+        """A function (inputs `k …`, labels `k b`, smoothing `k`) → (gradient `k p`, loss `k`, correct labels `k`)."""
         if len(rows) == 1:
             return self._plain_gradient(rows[0], theta)
         if self.running_layout.names:
@@ -209,7 +206,7 @@ class _Chunk:
             self.running_layout.load_(self.network, self.running[row])
         parameters = [own[name] for name in self.layout.names]
 
-        def gradient(images: Tensor, labels: Tensor, smoothing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def gradient(images: Any, labels: Tensor, smoothing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             inputs = channels_last(images[0]) if self.plan.channels_last else images[0]
             with self._autocast():
                 logits = self.network(inputs)

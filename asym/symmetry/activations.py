@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_leaves, tree_map
 
 from asym.symmetry.actions import identity
 from asym.symmetry.cluster import propose
@@ -37,7 +38,7 @@ def activation_matching(
     spec: PermutationSpec,
     a: Mapping[str, Tensor],
     b: Mapping[str, Tensor],
-    batches: Iterable[Tensor],
+    batches: Iterable[Any],
 ) -> Matching:
     """Permutations of b whose channels correlate best with those of a.
 
@@ -46,8 +47,8 @@ def activation_matching(
         spec: its permutation symmetries.
         a: name to tensor, every parameter.
         b: likewise.
-        batches: inputs, with the batch axis first; they are read once, or once more for every level of groups that
-            appear only together with others (token and channel axes of a mixer).
+        batches: inputs (tensors with the batch axis first, or graphs); they are read once, or once more for every level
+            of groups that appear only together with others (token and channel axes of a mixer).
 
     Returns:
         One assignment a group; the objective is the sum of matched mean correlations.
@@ -121,11 +122,11 @@ class _Recorder:
         self._states = [
             {name: t.detach().to(self._device) for name, t in {**own, **tensors}.items()} for tensors in (a, b)
         ]
-        self._traces: dict[torch.Size, Trace] = {}
+        self._traces: dict[tuple[torch.Size | None, ...], Trace] = {}
 
     def similarity(
         self,
-        batches: Iterable[Tensor],
+        batches: Iterable[Any],
         units: Iterable[tuple[str, ...]],
         perms: Mapping[str, Tensor],
         known: Collection[str],
@@ -154,21 +155,26 @@ class _Recorder:
             found.setdefault(group, []).append(correlation.value())
         return {group: np.mean(values, axis=0) for group, values in found.items()}
 
-    def _trace(self, batch: Tensor) -> Trace:
-        if batch.shape not in self._traces:
-            graph = trace(self._model, batch.to(self._device))
+    def _trace(self, batch: Any) -> Trace:
+        shapes = tuple(getattr(leaf, "shape", None) for leaf in tree_leaves(batch))
+        if shapes not in self._traces:
+            graph = trace(self._model, self._placed(batch))
             missing = set(self._spec.parents) - set(graph.parents)
             if missing:
                 raise ValueError(f"spec: the model has no group {sorted(missing)[0]!r}; derive the spec from it")
             graph.sites = list({site.node: site for site in graph.sites}.values())
-            self._traces[batch.shape] = graph
-        return self._traces[batch.shape]
+            self._traces[shapes] = graph
+        return self._traces[shapes]
 
-    def _record(self, graph: Trace, state: Mapping[str, Tensor], batch: Tensor) -> dict[str, Tensor]:
+    def _placed(self, batch: Any) -> Any:
+        return tree_map(lambda leaf: leaf.to(self._device) if isinstance(leaf, Tensor) else leaf, batch)
+
+    def _record(self, graph: Trace, state: Mapping[str, Tensor], batch: Any) -> dict[str, Tensor]:
         values: list[Any] = []
+        given = iter(tree_leaves(self._placed(batch)))
         for source in graph.inputs:
             name = self._spec.tied.get(source, source) if isinstance(source, str) else None
-            values.append(state[name] if name is not None else batch.to(self._device) if source is None else source)
+            values.append(state[name] if name is not None else next(given) if source is None else source)
         keeper = _Keeper(graph.module, {site.node for site in graph.sites})
         keeper.run(*values)
         return keeper.kept

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from asym.seeds import torch_generator
 from asym.symmetry.actions import permute, random_permutations
@@ -24,14 +24,14 @@ from asym.symmetry.trace import CARRIED
 
 
 def prove(
-    spec: PermutationSpec, model: nn.Module, example_input: Tensor | tuple[Any, ...], *, rtol: float, trials: int
+    spec: PermutationSpec, model: nn.Module, example_input: Any, *, rtol: float, trials: int
 ) -> None:
     """`PermutationSpec.prove`."""
     check_tensors(spec, model)
     generator = torch_generator(0, "prove")
     model = copy.deepcopy(model).eval().to("cpu", torch.float64)
     given = example_input if isinstance(example_input, tuple) else (example_input,)
-    inputs = tuple(_double(x.cpu()) if isinstance(x, Tensor) else x for x in given)
+    inputs = tree_map(lambda x: _double(x.cpu()) if isinstance(x, Tensor) else x, given)
     for trial in range(trials):
         state = _generic(spec, model, generator)
         before = _outputs(model, state, inputs)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from asym.symmetry.layout import Axis, Concat, Permuted, Product, groups_of
 from asym.symmetry.trace import CARRIED, trace
@@ -101,13 +101,13 @@ class PermutationSpec:
         return "\n".join(lines)
 
     def prove(
-        self, model: nn.Module, example_input: Tensor | tuple[Any, ...], *, rtol: float = 1e-10, trials: int = 3
+        self, model: nn.Module, example_input: Any, *, rtol: float = 1e-10, trials: int = 3
     ) -> None:
         """Check on a float64 copy of `model` that random permutations leave its function unchanged (`proof.py`).
 
         Args:
             model: the network, in any mode; it is not changed.
-            example_input: an input, or a tuple of inputs.
+            example_input: an input (a tensor, or a registered container of tensors), or a tuple of inputs.
             rtol: largest allowed change, relative to the largest output.
             trials: draws of parameters and permutations.
 
@@ -122,7 +122,7 @@ class PermutationSpec:
 
 def permutation_spec(
     model: nn.Module,
-    example_input: Tensor | tuple[Any, ...],
+    example_input: Any,
     *,
     pin: Iterable[str] = (),
     carry: Iterable[str] = CARRIED,
@@ -139,8 +139,8 @@ def permutation_spec(
 
     Args:
         model: any module that `torch.export` can read; it is traced in evaluation mode and not changed.
-        example_input: an input, or a tuple of inputs, with a batch axis of at least 2 where the network has
-            one.
+        example_input: an input (a tensor, or a registered container of tensors, such as a graph), or a tuple of
+            inputs, with a batch axis of at least 2 where the network has one.
         pin: patterns (fnmatch) of parameters whose axes stay in place.
         carry: patterns of buffers that move like parameters.
         prove: whether to check the result (`PermutationSpec.prove`).

@@ -175,7 +175,7 @@ class Tracer:
 
 def trace(
     model: nn.Module,
-    example_input: Tensor | tuple[Any, ...],
+    example_input: Any,
     *,
     pin: Iterable[str] = (),
     carry: Iterable[str] = CARRIED,

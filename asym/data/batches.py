@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asym.data import ImageData, Split, apply_augmentation, draw_augmentation
+from asym.data.images import ImageData
+from asym.data.transforms import apply_augmentation, draw_augmentation
 from asym.seeds import numpy_generator
 
 
-class Batches:
+class ImageBatches:
     """Batches of each network's own order and augmentation."""
 
     def __init__(
@@ -29,7 +30,12 @@ class Batches:
     ) -> None:
         self.data, self.seeds, self.batch_size = data, seeds, batch_size
         self.augment = augment if (data.augment.pad or data.augment.flip) else "none"
-        self.split = Split(data.train.images.to(device), data.train.labels.to(device))
+        self.split = data.train.to(device)
+
+    @property
+    def steps(self) -> int:
+        """Batches of an epoch; the last one may be smaller."""
+        return -(-len(self.split) // self.batch_size)
 
     def epoch(self, rows: list[int], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (images `k b c h w`, normalised; labels `k b`)."""
