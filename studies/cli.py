@@ -33,7 +33,8 @@ class CommonConfig:
     preset: Literal["smoke", "laptop", "paper"] = "laptop"
     """smoke: does it run; laptop: digits, tuned rates; paper: the published recipe."""
     dataset: str | None = None
-    """digits, fashion_mnist, mnist, cifar10, cifar100, imagefolder:PATH or `package.module:loader`."""
+    """digits, fashion_mnist, mnist, cifar10, cifar100, imagefolder:PATH, the graphs digits-graph and ogbn-arxiv, or
+    `package.module:loader`."""
     seed: int = 0
     """Determines masks, fixed values, initial weights, data order and augmentation."""
     data_dir: Path | None = None

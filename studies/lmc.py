@@ -8,6 +8,7 @@ Neural Parameter Symmetries, or Lack Thereof", 2024, section 5).
 
     python -m studies.lmc --arch resnet20
     python -m studies.lmc --arch mlp --dataset fashion_mnist --variants standard w w-zero w-init
+    python -m studies.lmc --arch gnn --dataset digits-graph --variants standard sigma w w-sigma
 
 From a notebook: `from studies import lmc; rows = lmc.run(lmc.Config(arch="mlp"))`.
 """
@@ -37,7 +38,7 @@ TABLES = {
 }
 """Tables of the study, and what makes a row of each unique."""
 GROUP = ("config", "preset", "arch", "dataset", "variant", "alignment")
-ASYMMETRIC = ("w", "w-zero", "sigma")
+ASYMMETRIC = ("w", "w-zero", "sigma", "w-sigma")
 """Variants that have no permutation symmetry of their own."""
 VALUES = (
     *(f"{p}{m}" for p in ("", "train_") for m in ("loss", "acc")),
@@ -52,7 +53,7 @@ class Config(CommonConfig):
     arch: str = "resnet20"
     """Architecture: a name of `python -m asym.models`, `timm/<name>` or `package.module:factory`."""
     variants: tuple[str, ...] = ("standard", "sigma", "w")
-    """Any of: standard w sigma w-zero w-init w-scale bias."""
+    """Any of: standard w sigma w-sigma w-zero w-init w-scale bias."""
     alignments: tuple[str, ...] = ("none", "weight")
     """Any of: none weight activation."""
     align_asymmetric: bool = False
@@ -131,9 +132,9 @@ class Config(CommonConfig):
         if self.lr is not None and self.lrs is not None:
             raise InputError("--lr and --lrs: give one of them, a fixed rate or rates to tune over")
         for flag, needed in (
-            ("kappa", ("w", "w-init")),
-            ("n_fix_scale", ("w", "w-init", "w-zero")),
-            ("gate", ("sigma",)),
+            ("kappa", ("w", "w-init", "w-sigma")),
+            ("n_fix_scale", ("w", "w-init", "w-zero", "w-sigma")),
+            ("gate", ("sigma", "w-sigma")),
             ("bias_range", ("bias",)),
             ("syre_scale", ("syre",)),
         ):

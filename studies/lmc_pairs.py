@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
-from asym.data import ImageData
+from asym.data import Data
 from asym.metrics import accuracy_barrier_curve, barrier_curve
 from asym.models.checkpoints import load_checkpoint
 from asym.nn import to_plain
@@ -196,7 +196,7 @@ def networks_of(population: Population, trained: Trained) -> list[nn.Module]:
 
 
 def _measure(
-    networks: list[nn.Module], data: ImageData, task: Task | CheckpointTask, alignment: str, diverged: bool
+    networks: list[nn.Module], data: Data, task: Task | CheckpointTask, alignment: str, diverged: bool
 ) -> tuple[dict[str, Tensor], dict[str, pd.DataFrame], dict[str, Any]]:
     start = time.perf_counter()
     measure, prefix = task.measure, {"test": "", "train": "train_"}
@@ -237,7 +237,7 @@ def _measure(
 
 
 def placed(
-    a: nn.Module, b: nn.Module, data: ImageData, alignment: str, restarts: int, device: str
+    a: nn.Module, b: nn.Module, data: Data, alignment: str, restarts: int, device: str
 ) -> tuple[Tensor, Matching | None]:
     """Plain network `b` as a row of `Layout.full(a)`, permuted towards `a` unless the alignment is `none`."""
     layout = Layout.full(a)
@@ -245,23 +245,18 @@ def placed(
     if alignment == "none":
         return row, None
     match = align(a, b, data, alignment, restarts, device)
-    return layout.flatten(permute(permutation_spec(a, _example(data)), match.perms, layout.views(row))), match
+    return layout.flatten(permute(permutation_spec(a, data.example()), match.perms, layout.views(row))), match
 
 
-def align(a: nn.Module, b: nn.Module, data: ImageData, alignment: str, restarts: int, device: str) -> Matching:
+def align(a: nn.Module, b: nn.Module, data: Data, alignment: str, restarts: int, device: str) -> Matching:
     """Permutations that bring plain network `b` close to `a`, by weights or by activations on training images."""
     from asym.symmetry import activation_matching, weight_matching
 
-    spec = permutation_spec(a, _example(data))
-    spec.prove(a, _example(data))
+    spec = permutation_spec(a, data.example())
+    spec.prove(a, data.example())
     layout = Layout.full(a)
     first, second = (layout.views(layout.flatten(n.state_dict())) for n in (a, b))
     if alignment == "weight":
         return weight_matching(spec, first, second, restarts=restarts, seed=0)
-    images = subset(data.train, MATCHING_IMAGES, "matching").images
-    batches = [data.normalise(part) for part in images.split(250)]
+    batches = [data.inputs(part) for part in subset(data.train, MATCHING_IMAGES, "matching").parts(250)]
     return activation_matching(a, spec, first, second, batches)
-
-
-def _example(data: ImageData) -> Tensor:
-    return data.normalise(data.train.images[:2])

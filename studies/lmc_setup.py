@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from asym.data import ImageData
+from asym.data import Data
 from asym.files import sha256_file
 from asym.models import get_arch
 from asym.models.checkpoints import load_checkpoint
@@ -29,7 +29,7 @@ from studies.lmc_pairs import (
     validation_config,
 )
 from studies.presets import Defaults
-from studies.setup import DataArgs, check_places, check_stored, resolve_device
+from studies.setup import DataArgs, check_domain, check_places, check_stored, resolve_device
 
 
 def prepare(config: Config) -> list[Job]:
@@ -43,6 +43,11 @@ def prepare(config: Config) -> list[Job]:
     check_places(config, TABLES)
     data_args = DataArgs.of(config, first.dataset, config.train_size)
     data = data_args.load()
+    check_domain(config.arch, data)
+    if data.domain == "graph":
+        for flag, given in (("batch-size", config.batch_size is not None), ("augment", config.augment != "per-image")):
+            if given:
+                raise InputError(f"--{flag}: has no meaning for the graph {data.name}, which each step sees whole")
     jobs = [job_of(config, variant, data, data_args, device) for variant in config.variants]
     for job in jobs:
         _check_recipe(config, job)
@@ -82,7 +87,7 @@ def _check_recipe(config: Config, job: Job) -> None:
             raise InputError("--variants: syre acts through weight decay alone; give --weight-decay, such as 0.1")
 
 
-def job_of(config: Config, variant: str, data: ImageData, data_args: DataArgs, device: str) -> Job:
+def job_of(config: Config, variant: str, data: Data, data_args: DataArgs, device: str) -> Job:
     """The job of one variant: its pairs at every rate that may be chosen, and the networks to choose it by."""
     preset = config.preset_defaults(variant)
     architecture = _architecture(config, variant, preset, data)
@@ -128,7 +133,7 @@ def job_of(config: Config, variant: str, data: ImageData, data_args: DataArgs, d
 def _checkpoint_job(
     config: Config,
     architecture: Architecture,
-    data: ImageData,
+    data: Data,
     data_args: DataArgs,
     measure: Measure,
     alignments: tuple[str, ...],
@@ -168,29 +173,31 @@ def _checkpoint_job(
     return Job(config.variants[0], {0.0: [task]}, {}, architecture.describe())
 
 
-def _architecture(config: Config, variant: str, preset: Defaults, data: ImageData) -> Architecture:
-    masked = variant in ("w", "w-init", "w-zero")
+def _architecture(config: Config, variant: str, preset: Defaults, data: Data) -> Architecture:
+    plain = Variant(variant)
+    if plain.gated and get_arch(config.arch).linear:
+        raise InputError(f"--variants: {variant} replaces activations, {config.arch} has none; leave it out")
     if variant == "w-scale" and get_arch(config.arch).scheme != "kaiming":
         raise InputError(
             f"--variants: w-scale is the same network as standard for {config.arch}, whose variants all start with "
             "PyTorch's default scale; leave it out"
         )
     kappa = None
-    if masked and variant != "w-zero":
+    if plain.plans and variant != "w-zero":
         kappa = config.kappa if config.kappa is not None else preset.kappa
     options = Variant(
         name=variant,
         kappa=kappa,
-        n_fix_scale=config.n_fix_scale if masked else 1.0,
+        n_fix_scale=config.n_fix_scale if plain.plans else 1.0,
         bias_range=config.bias_range if variant == "bias" else Variant().bias_range,
-        gate=config.gate if variant == "sigma" else "sigmoid",
+        gate=config.gate if plain.gated else "sigmoid",
         syre_scale=config.syre_scale if variant == "syre" else Variant().syre_scale,
     )
     return Architecture(config.arch, data.input_shape, data.classes, config.width, config.norm, options)
 
 
 def _alignments(config: Config, variant: str) -> tuple[str, ...]:
-    asymmetric = variant == "sigma" or (variant in ASYMMETRIC and not config.align_asymmetric)
+    asymmetric = Variant(variant).gated or (variant in ASYMMETRIC and not config.align_asymmetric)
     alignments = tuple(a for a in config.alignments if a == "none" or not asymmetric)
     if not alignments:
         raise InputError(
@@ -204,7 +211,7 @@ def _measure_of(config: Config, preset: Defaults) -> Measure:
     return Measure(config.points, images, config.restarts if config.restarts is not None else preset.restarts)
 
 
-def _columns(config: Config, architecture: Architecture, data: ImageData, key: str) -> dict[str, Any]:
+def _columns(config: Config, architecture: Architecture, data: Data, key: str) -> dict[str, Any]:
     variant = architecture.variant
     kappa = variant.kappa if variant.name != "w-zero" else 0.0
     return {
@@ -227,7 +234,7 @@ def _columns(config: Config, architecture: Architecture, data: ImageData, key: s
     }
 
 
-def _population(seed: int, pair: int, architecture: Architecture, recipe: Recipe, data: ImageData) -> Population:
+def _population(seed: int, pair: int, architecture: Architecture, recipe: Recipe, data: Data) -> Population:
     mask_seed = derived_seed(seed, "mask", pair)
     members = (Member(derived_seed(seed, "network", 2 * pair + k), mask_seed, recipe) for k in range(2))
     return Population(architecture, tuple(members), data.fingerprint)

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from asym.data import ImageData, load
+from asym.data import Data, load
+from asym.models import get_arch
 from asym.populations import Plan, Population, cpu_count, train_chunk
 from asym.store import CorruptRun, Store, read_table
 from studies.cli import CommonConfig, InputError, check_folder
@@ -29,8 +30,8 @@ class DataArgs:
     cache_dir: str | None
     image_size: int | None = None
 
-    def load(self) -> ImageData:
-        """The data set."""
+    def load(self) -> Any:
+        """The data set, an `asym.data.Data`."""
         return _load(self)
 
     @classmethod
@@ -48,7 +49,7 @@ class DataArgs:
 
 
 @functools.lru_cache(maxsize=2)
-def _load(args: DataArgs) -> ImageData:
+def _load(args: DataArgs) -> Any:
     return load(**dataclasses.asdict(args))
 
 
@@ -68,6 +69,20 @@ def check_places(config: CommonConfig, tables: Mapping[str, Sequence[str]]) -> N
         file = config.out / f"{name}.csv"
         if file.exists() and not set(key) <= set(read_table(file).columns):
             raise InputError(f"--out: {file} is not a table of this study, it has no column {' and '.join(key)}")
+
+
+def check_domain(arch: str, data: Data) -> None:
+    """Find out that a network cannot be called with these data.
+
+    Raises:
+        InputError: naming both and what to choose.
+    """
+    domain = get_arch(arch).domain
+    if domain == data.domain:
+        return
+    if domain == "graph":
+        raise InputError(f"--dataset: {arch} takes a graph, {data.name} has images; choose digits-graph or ogbn-arxiv")
+    raise InputError(f"--arch: {arch} takes images, {data.name} is a graph; choose gnn or gnn-linear")
 
 
 def check_stored(config: CommonConfig, stored: Iterable[tuple[str, dict[str, Any]]]) -> None:
@@ -126,11 +141,7 @@ def time_epoch(population: Population, plan: Plan, data_args: DataArgs, device: 
     """Seconds of an epoch of one network, from a few timed batches."""
     data, member = data_args.load(), population.members[0]
     batch = member.recipe.batch_size
-    few = min(len(data.train.labels), 3 * batch)
-    part = dataclasses.replace(
-        data,
-        train=dataclasses.replace(data.train, images=data.train.images[:few], labels=data.train.labels[:few]),
-    )
+    part = data.with_train(data.train.parts(3 * batch)[0])
     once = dataclasses.replace(
         member, recipe=dataclasses.replace(member.recipe, epochs=1, schedule="constant", warmup=0.0)
     )
@@ -139,4 +150,4 @@ def time_epoch(population: Population, plan: Plan, data_args: DataArgs, device: 
         start = time.perf_counter()
         train_chunk(population.architecture, [once], part, plan, device=device)
         times.append(time.perf_counter() - start)
-    return min(times) * len(data.train.labels) / few
+    return min(times) * len(data.train) / len(part.train)
