@@ -262,19 +262,22 @@ def _heat_maps(folder: Path, name: str, rows: pd.DataFrame, title: str) -> list[
 def _planes(results: Path, file: str, name: str, rows: pd.DataFrame, arch: str, dataset: str) -> list[Path]:
     import numpy as np
 
-    needed = ("config", "variant", "alignment", "pair", "column", "row", "x", "y", "loss")
+    key = ["config", "level", "variant", "alignment", "pair"]
+    needed = (*key, "column", "row", "x", "y", "loss")
     grid = read(results, f"{name}_grid.csv", needed, MADE_BY)
-    grid = grid.merge(rows[["config", "variant", "alignment", "pair"]], on=["config", "variant", "alignment", "pair"])
+    grid = grid.merge(rows[key], on=key)
     if grid.empty:
         return []
     plt = pyplot()
+    order = {variant: i for i, variant in enumerate(NAMES)}
+    grid = grid.sort_values("variant", key=lambda c: c.map(order).fillna(len(order)), kind="stable")
     parts = list(grid.groupby(["variant", "alignment", "config"], sort=False))
     figure, axes = plt.subplots(1, len(parts), figsize=(2.05 * COLUMN_IN, 2.55), layout="constrained", squeeze=False)
     inside = grid[grid["row"] >= 0]["loss"]
     floor = max(float(inside.min()), 1e-3)
     levels = np.geomspace(floor, max(min(float(inside.max()), 10.0), 2 * floor), 13)
     filled = None
-    for panel, (key, part) in zip(axes[0], parts):
+    for panel, (shown_as, part) in zip(axes[0], parts):
         field, corners = part[part["row"] >= 0], part[part["row"] < 0].sort_values("column")
         table = field.pivot(index="row", columns="column", values="loss").to_numpy()
         x = field.groupby("column")["x"].first().to_numpy()
@@ -284,7 +287,7 @@ def _planes(results: Path, file: str, name: str, rows: pd.DataFrame, arch: str, 
         panel.contour(x, y, np.log10(shown), levels=np.log10(levels), colors="white", linewidths=0.3, alpha=0.6)
         panel.plot(corners["x"], corners["y"], "o", color="white", markeredgecolor="black", markersize=5)
         panel.plot(corners["x"].mean(), corners["y"].mean(), "x", color="white", markersize=5)
-        panel.set_title(_label(str(key[0]), str(key[1])).replace(" (", "\n("), fontsize=7)
+        panel.set_title(_label(str(shown_as[0]), str(shown_as[1])).replace(" (", "\n("), fontsize=7)
         panel.set_aspect("equal")
         panel.set_xlabel("distance / |b − a|")
     bar = figure.colorbar(filled, ax=list(axes[0]), shrink=0.8)

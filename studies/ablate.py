@@ -39,7 +39,11 @@ GRID_KEY = ("config", "level", "variant", "alignment", "pair", "column", "row")
 def tables(factor: str) -> dict[str, tuple[str, ...]]:
     """Tables of a factor, and what makes a row of each unique."""
     name = table_name(factor)
-    out = {name: KEY, f"{name}_summary": ("config", "level", "variant", "alignment"), "ablate_tuning": TUNING_KEY}
+    out: dict[str, tuple[str, ...]] = {
+        name: KEY,
+        f"{name}_summary": ("config", "level", "variant", "alignment"),
+        "ablate_tuning": TUNING_KEY,
+    }
     return out | ({f"{name}_grid": GRID_KEY} if factor == "plane" else {})
 
 

@@ -99,7 +99,7 @@ KAPPAS, N_FIX_SCALES = (0.3, 1.0, 3.0, 6.0), (0.5, 1.0, 1.5)
 
 
 def _kappa_n_fix(base: Base, values: tuple[float, ...]) -> list[Level]:
-    kappas, scales = _few(base, KAPPAS), _few(base, N_FIX_SCALES)
+    kappas, scales = _few(base, KAPPAS), N_FIX_SCALES[:2] if base.smoke else N_FIX_SCALES
     grid = [
         Level(f"κ {kappa:g}, n_fix ×{scale:g}", "w", kappa, {"kappa": kappa, "n_fix_scale": scale})
         for scale in scales
@@ -153,7 +153,7 @@ def _equal_params(base: Base, values: tuple[float, ...]) -> list[Level]:
 def _time(base: Base, values: tuple[float, ...]) -> list[Level]:
     # With the warm-up of the full run, t epochs are the first t of the full run to the bit.
     return [
-        Level(f"{t:g} epochs", variant, t, {"epochs": int(t), "warmup": base.warmup}, alignments)
+        Level(f"epoch {t:g}", variant, t, {"epochs": int(t), "warmup": base.warmup}, alignments)
         for variant, alignments in (STANDARD_BOTH, W)
         for t in values
     ]
@@ -178,8 +178,8 @@ def _syre(base: Base, values: tuple[float, ...]) -> list[Level]:
     return out
 
 
-def _merge(base: Base, values: tuple[float, ...]) -> list[Level]:
-    return [Level("", variant, None, {}, alignments) for variant, alignments in (STANDARD_BOTH, W)]
+def _together(base: Base, values: tuple[float, ...]) -> list[Level]:
+    return [Level("together", variant, None, {}, alignments) for variant, alignments in (STANDARD_BOTH, W)]
 
 
 FACTORS: dict[str, Factor] = {
@@ -203,15 +203,13 @@ FACTORS: dict[str, Factor] = {
     "width": Factor(
         "Do wider networks need less matching?",
         _along("width", "width", (STANDARD_BOTH, W)),
-        lambda base: (0.5 * base.width, base.width) if base.smoke else (1.0, 2.0, 4.0),
-        takes=("width",),
+        lambda base: tuple(times * base.width for times in ((0.5, 1.0) if base.smoke else (1.0, 2.0, 4.0))),
     ),
     "temperature": Factor(
         "How much of a barrier is lost confidence alone?",
         _along("width", "width", (STANDARD_BOTH, W)),
-        lambda base: (base.width,) if base.smoke else (1.0, 2.0),
+        lambda base: (base.width,) if base.smoke else (base.width, 2 * base.width),
         measure="calibrated",
-        takes=("width",),
     ),
     "bias": Factor(
         "Do fixed random shifts of the norms break the symmetry in practice?",
@@ -222,7 +220,7 @@ FACTORS: dict[str, Factor] = {
     "gate": Factor("Does the gate of σ networks matter?", _gate, takes=("gate",)),
     "zero": Factor("Are W networks connected if their constants are zero, as in the theorem?", _zero),
     "init": Factor("How much of the effect of W is where training starts?", _init),
-    "equal-params": Factor("Is it the number of trainable parameters?", _equal_params, takes=("width",)),
+    "equal-params": Factor("Is it the number of trainable parameters?", _equal_params),
     "time": Factor(
         "When in training does the barrier arise?",
         _time,
@@ -232,7 +230,7 @@ FACTORS: dict[str, Factor] = {
     ),
     "merge": Factor(
         "How many networks can be averaged at once?",
-        _merge,
+        _together,
         lambda base: (2.0, 3.0) if base.smoke else (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0),
         whole=True,
         least=2,
@@ -244,6 +242,6 @@ FACTORS: dict[str, Factor] = {
         lambda base: _few(base, (0.1, 1.0)),
         takes=("weight_decay", "syre_scale"),
     ),
-    "plane": Factor("What does the loss look like between three networks?", _merge, measure="plane"),
+    "plane": Factor("What does the loss look like between three networks?", _together, measure="plane"),
 }
 """Name → factor, in the order in which `--factor all` runs them."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from asym.calibration import cross_entropy_at, fit_temperature
-from asym.data import ImageData
+from asym.data import Data
 from asym.metrics import accuracy_barrier_curve, barrier_curve
 from asym.nn import to_plain
 from asym.populations import Evaluator, Layout, Population, Trained, cached, run_config, subset, tick, train_population
@@ -132,7 +132,7 @@ def _epochs_to_target(trained: list[Trained], target: float) -> dict[str, float]
 
 
 def _measure(
-    group: Group, trained: list[Trained], data: ImageData, alignment: str, diverged: bool
+    group: Group, trained: list[Trained], data: Data, alignment: str, diverged: bool
 ) -> tuple[dict[str, Tensor], dict[str, pd.DataFrame], dict[str, Any]]:
     start = time.perf_counter()
     task = group.task

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from asym.data import ImageData
+from asym.data import Data
 from asym.models import get_arch
 from asym.nn import Variant
 from asym.populations import Architecture, Member, Population, chunks_of
@@ -86,7 +86,7 @@ def _pairs(config: Config) -> int | None:
 class _Context:
     """What planning the factors of one command shares: the data, and jobs that were planned before."""
 
-    def __init__(self, config: Config, data: ImageData, data_args: DataArgs, device: str) -> None:
+    def __init__(self, config: Config, data: Data, data_args: DataArgs, device: str) -> None:
         self.config, self.data, self.data_args, self.device = config, data, data_args, device
         self._jobs: dict[lmc.Config, Job] = {}
 

@@ -52,8 +52,9 @@ def _execute(config: Config, prepared: Prepared, device: str, where: dict[str, s
     for level in prepared.levels:
         lr = chosen[level.tuned_as] if level.tuned_as else next(iter(level.groups))
         groups += level.groups[lr]
-    # All levels get their first pair before any its second; the dear ones first within it, so that none is left alone.
-    groups.sort(key=lambda group: (group.columns["pair"], -group.columns["params"] * group.work))
+    # All levels get their first pair before any its second, the dear ones first, so that none is left alone at the end.
+    dear = [-group.columns["params"] * group.work for group in groups]
+    order = sorted(range(len(groups)), key=lambda i: (groups[i].columns["pair"], dear[i]))
     label = (
         f"{prepared.name}: {len(groups)} {'pairs' if prepared.factor.measure in ('pair', 'calibrated') else 'groups'}"
     )
@@ -71,14 +72,15 @@ def _execute(config: Config, prepared: Prepared, device: str, where: dict[str, s
 
         results = run_tasks(
             measure_group,
-            [(group,) for group in groups],
+            [(groups[i],) for i in order],
             jobs=default_jobs(config, device, len(groups)),
             on_tick=progress.add,
             on_result=keep,
         )
     table = read_table(config.out / f"{name}.csv")
-    asked = pd.DataFrame([{k: row[k] for k in ("config", "level", "variant")} for rows, _ in results for row in rows])
-    rows = table.merge(asked.drop_duplicates(), on=["config", "level", "variant"])
+    measured = [row for _, (rows, _) in sorted(zip(order, results), key=lambda each: each[0]) for row in rows]
+    asked = pd.DataFrame([{k: row[k] for k in ("config", "level", "variant")} for row in measured])
+    rows = asked.drop_duplicates().merge(table, on=["config", "level", "variant"])[table.columns]
     update_table(config.out / f"{name}_summary.csv", summary(rows), list(keys[f"{name}_summary"]))
     return rows.reset_index(drop=True)
 
@@ -112,7 +114,7 @@ def summary_text(config: Config, prepared: Prepared) -> str:
     name = table_name(prepared.name)
     table = read_table(config.out / f"{name}_summary.csv")
     asked = pd.DataFrame([{k: g.columns[k] for k in ("config", "variant")} for g in _groups(prepared)])
-    rows = table.merge(asked.drop_duplicates(), on=["config", "variant"])
+    rows = asked.drop_duplicates().merge(table, on=["config", "variant"])
     shown = {value: head for value, head in SHOWN.items() if value in rows}
     lines = []
     for row in rows.to_dict("records"):

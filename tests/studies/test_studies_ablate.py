@@ -1,0 +1,377 @@
+"""The ablations end to end on networks small enough for tests, and their measures on numbers worked out by hand."""
+
+import dataclasses
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from asym.models import count
+from asym.nn import Variant
+from asym.populations import Trained
+from asym.populations import runs as runs_module
+from asym.store import read_table
+from figures.ablate import AXES
+from studies import ablate, ablate_measure, ablate_work, lmc
+from studies.ablate_factors import FACTORS, Base
+from studies.tables import VOLATILE
+
+SMALL = {"arch": "mlp", "width": 0.0625, "preset": "smoke", "train_size": 200, "eval_images": 50, "quiet": True}
+ARGS = ["--arch", "mlp", "--preset", "smoke", "--train-size", "200", "--eval-images", "50", "--quiet"]
+BASE = Base(20, 4.0, 1.0, (1e-3, 1e-2), smoke=False, kaiming=True, equal_width=lambda: 0.9)
+
+
+def _config(folder: Path, factor: str, **options):
+    places = {"out": folder / "results", "runs": folder / "runs"}
+    return ablate.Config(factor=factor, **{**SMALL, **places} | options)
+
+
+def _table(folder: Path, factor: str, what: str = "") -> pd.DataFrame:
+    return read_table(folder / "results" / f"{ablate.table_name(factor)}{what}.csv")
+
+
+def _places(folder: Path) -> list[str]:
+    return ["--out", str(folder / "results"), "--runs", str(folder / "runs")]
+
+
+def _stable(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns=list(VOLATILE)).sort_values(list(ablate.KEY)).reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ablate")
+    return folder, ablate.run(_config(folder, "all", grid=3))
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    def never(*args, **kwargs):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(runs_module, "train_chunk", never)
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_every_level_has_a_row_a_pair_with_end_points_and_an_interval(factor, study):
+    folder, everything = study
+    rows = _table(folder, factor)
+    assert not rows.duplicated(list(ablate.KEY)).any()
+    assert set(rows.groupby(["level", "variant", "alignment"])["pair"].apply(tuple)) == {(0, 1)}
+    assert len(everything[everything["factor"] == factor]) == len(rows)
+    ends = ["loss_a", "loss_b", "acc_a", "acc_b"] if "loss_a" in rows else ["loss", "acc", "loss_worst", "acc_worst"]
+    measured = ["barrier_loss_mid", "barrier_acc_mid", *ends]
+    told = ["study", "preset", "config", "arch", "dataset", "seed_a", "mask_seed", "params", "lr", "epochs", "wall_s",
+            "device", "torch", "commit", "diverged_a", "diverged_b", "epochs_to_target"]  # fmt: skip
+    assert set(measured + told) <= set(rows.columns)
+    assert rows[measured].notna().all().all()
+    summary = _table(folder, factor, "_summary")
+    assert len(summary) == len(rows) / 2
+    for row in summary.to_dict("records"):
+        part = rows[(rows["level"] == row["level"]) & (rows["variant"] == row["variant"])]
+        part = part[part["alignment"] == row["alignment"]]
+        assert row["barrier_loss_mid"] == pytest.approx(part["barrier_loss_mid"].mean())
+        assert row["barrier_loss_mid_low"] <= row["barrier_loss_mid"] <= row["barrier_loss_mid_high"]
+        assert (row["barrier_loss_mid_n"], row["pairs"], row["diverged"]) == (2, 2, 0)
+        assert row["loss_low"] <= row["loss"] <= row["loss_high"]
+
+
+def test_networks_are_those_of_the_connectivity_study(study, no_training, tmp_path):
+    folder, _ = study
+    options = {**SMALL, "runs": folder / "runs", "out": tmp_path}
+    rows = lmc.run(lmc.Config(variants=("standard", "sigma", "w"), **options))
+    zero = _table(folder, "zero").set_index(["variant", "alignment", "pair"])["barrier_loss_mid"]
+    for row in rows[rows["variant"] != "sigma"].to_dict("records"):
+        assert zero[row["variant"], row["alignment"], row["pair"]] == row["barrier_loss_mid"]
+
+
+def test_again_changes_nothing_and_trains_nothing(study, no_training):
+    folder, _ = study
+    for factor in ("init", "merge", "plane", "temperature"):
+        files = sorted((folder / "results").glob(f"{ablate.table_name(factor)}*.csv"))
+        before = [file.read_text() for file in files]
+        ablate.run(_config(folder, factor, **({"grid": 3} if factor == "plane" else {})))
+        assert [file.read_text() for file in files] == before
+
+
+def test_a_merge_of_two_is_the_middle_of_their_line(study):
+    folder, _ = study
+    key = ["variant", "alignment", "pair"]
+    merged = _table(folder, "merge")
+    two, three = (merged[merged["k"] == k].set_index(key) for k in (2, 3))
+    lines = _table(folder, "zero").set_index(key).loc[two.index]
+    np.testing.assert_allclose(two["barrier_loss_mid"], lines["barrier_loss_mid"], atol=1e-5)
+    np.testing.assert_allclose(two["loss"], (lines["loss_a"] + lines["loss_b"]) / 2, rtol=1e-6)
+    assert (two["barrier_loss_mid"] - three["barrier_loss_mid"]).abs().min() > 1e-4
+
+
+def test_the_centre_of_the_plane_is_a_merge_of_three(study):
+    folder, _ = study
+    key = ["variant", "alignment", "pair"]
+    merged = _table(folder, "merge")
+    three = merged[merged["k"] == 3].set_index(key)["loss_mid"]
+    centre = _table(folder, "plane").set_index(key)["loss_mid"]
+    np.testing.assert_allclose(centre, three.loc[centre.index], rtol=1e-5)
+    grid = _table(folder, "plane", "_grid")
+    assert set(grid["pair"]) == {0}
+    assert (grid.groupby(["variant", "alignment"]).size() == 3 * 3 + 3).all()
+
+
+def test_calibration_changes_losses_and_no_accuracy(study):
+    folder, _ = study
+    key = ["variant", "alignment", "pair"]
+    rows = _table(folder, "temperature").set_index(key)
+    lines = _table(folder, "zero").set_index(key).loc[rows.index]
+    np.testing.assert_allclose(rows["barrier_loss_mid"], lines["barrier_loss_mid"], atol=1e-5)
+    np.testing.assert_allclose(rows["barrier_acc_max"], lines["barrier_acc_max"], atol=1e-9)
+    assert (rows["temperature_mid"] > 0).all()
+    assert (rows["barrier_calibrated_mid"] - rows["barrier_loss_mid"]).abs().min() > 1e-4
+
+
+def test_a_shorter_training_is_the_beginning_of_the_full_one(study):
+    folder, _ = study
+    rows = _table(folder, "time")
+    full = rows[(rows["value"] == 2) & (rows["variant"] == "w")].set_index("pair")["loss_a"]
+    whole = _table(folder, "zero")
+    whole = whole[(whole["variant"] == "w") & (whole["alignment"] == "none")].set_index("pair")["loss_a"]
+    assert full.to_dict() == whole.to_dict()
+    histories = {}
+    for file in (folder / "runs" / "population").glob("*/"):
+        history = pd.read_parquet(next(file.glob("history*"))) if list(file.glob("history*.parquet")) else None
+        if history is not None:
+            histories.setdefault(round(history["train_loss"].iloc[0], 12), set()).add(int(history["epoch"].max()))
+    assert not histories or {1, 2} in histories.values()
+
+
+def test_the_smaller_standard_network_has_the_w_network_s_size(study):
+    rows = _table(study[0], "equal-params")
+    size = rows.groupby("level")["params"].first()
+    near, far = (abs(size[level] - size["W"]) for level in ("standard, W's parameter count", "standard"))
+    assert near < 0.1 * far
+    row = rows[rows["level"] == "standard, W's parameter count"].iloc[0]
+    shape = {"input_shape": (1, 8, 8), "classes": 10}
+    assert row["params"] == count("mlp", variant=Variant(), width=row["width"], **shape)[0]
+
+
+def test_the_rate_is_tuned_once_for_a_variant_or_at_each_level(tmp_path):
+    options = {"lrs": (1e-4, 1e-2), "pairs": 1, "levels": (1.0, 27.0)}
+    rows = ablate.run(_config(tmp_path, "bias", **options))
+    tuning = _table(tmp_path, "tuning") if (tmp_path / "results" / "ablate_tuning.csv").exists() else pd.DataFrame()
+    assert sorted(tuning["variant"]) == ["bias", "bias", "standard", "standard"]
+    assert tuning.groupby("variant")["chosen"].sum().tolist() == [1, 1]
+    assert rows[rows["variant"] == "bias"]["lr"].nunique() == 1
+    ablate.run(_config(tmp_path, "bias", retune=True, **options))
+    again = _table(tmp_path, "tuning")
+    assert len(again) == 8
+    assert set(again["seed"]).isdisjoint({*rows["seed_a"], *rows["seed_b"]})
+
+
+def test_what_was_measured_before_a_failure_is_kept_and_the_rest_follows(study, tmp_path, monkeypatch):
+    calls = []
+
+    def fails_late(group):
+        calls.append(group)
+        if len(calls) == 3:
+            raise RuntimeError("power cut")
+        return ablate_measure.measure_group(group)
+
+    monkeypatch.setattr(ablate_work, "measure_group", fails_late)
+    with pytest.raises(RuntimeError, match="power cut"):
+        ablate.run(_config(tmp_path, "gate"))
+    assert len(_table(tmp_path, "gate")) == 2
+    monkeypatch.setattr(ablate_work, "measure_group", ablate_measure.measure_group)
+    ablate.run(_config(tmp_path, "gate"))
+    pd.testing.assert_frame_equal(_stable(_table(tmp_path, "gate")), _stable(_table(study[0], "gate")))
+
+
+@pytest.mark.parametrize("factor", ["gate", "merge", "plane", "temperature"])
+def test_diverged_networks_are_rows_that_say_so(factor, tmp_path):
+    rows = ablate.run(_config(tmp_path, factor, lr=1e30, pairs=1))
+    assert (rows["diverged_a"] > 0).all()
+    assert rows[["barrier_loss_mid", "barrier_acc_mid"]].isna().all().all()
+    summary = _table(tmp_path, factor, "_summary")
+    assert (summary["diverged"] == 1).all()
+    assert (summary["barrier_loss_mid_n"] == 0).all()
+
+
+BAD = [
+    ([], "--factor"),
+    (["--factor", "kapa"], "kappa-nfix"),
+    (["--factor", "lr", "--lr", "0.1"], "--lr: contradicts"),
+    (["--factor", "warmup", "--warmup", "1"], "--warmup: contradicts"),
+    (["--factor", "syre", "--weight-decay", "1"], "--weight-decay: contradicts"),
+    (["--factor", "all", "--levels", "1"], "--levels"),
+    (["--factor", "zero", "--levels", "1"], "--levels"),
+    (["--factor", "lr", "--levels", "1", "1"], "twice"),
+    (["--factor", "lr", "--levels", "-1"], "--levels"),
+    (["--factor", "lr", "--levels"], "--levels"),
+    (["--factor", "merge", "--levels", "1"], "at least 2"),
+    (["--factor", "merge", "--levels", "2.5"], "whole"),
+    (["--factor", "time", "--levels", "30", "--epochs", "20"], "--levels"),
+    (["--factor", "time", "--schedule", "cosine"], "--schedule"),
+    (["--factor", "lr", "--retune"], "--retune"),
+    (["--factor", "bias", "--retune", "--lr", "1e-3"], "--retune"),
+    (["--factor", "bias", "--lr", "1e-3", "--lrs", "1e-3", "1e-2"], "--lrs"),
+    (["--factor", "bias", "--grid", "9"], "--grid"),
+    (["--factor", "plane", "--grid", "1"], "--grid"),
+    (["--factor", "bias", "--arch", "small-cnn"], "norms"),
+    (["--factor", "bias", "--target-accuracy", "90"], "--target-accuracy"),
+    (["--factor", "bias", "--points", "24"], "--points"),
+    (["--factor", "bias", "--epochs", "3", "--warmup", "5"], "--warmup"),
+    (["--factor", "bias", "--arch", "resnet19"], "resnet20"),
+    (["--factor", "bias", "--dataset", "digit"], "digits"),
+    (["--factor", "bias", "--pairs", "0"], "--pairs"),
+    (["--factor", "bias", "--out", "/dev/null/x"], "--out"),
+]
+
+
+@pytest.mark.parametrize(("args", "word"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_bad_input(args, word, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ablate.main(args) == 2
+    out, err = capsys.readouterr()
+    assert err.count("\n") == 1, err
+    assert word in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_foreign_table_is_not_adopted(tmp_path, capsys):
+    (tmp_path / "ablate_gate.csv").write_text("a,b\n1,2\n")
+    assert ablate.main(["--factor", "gate", *ARGS, "--out", str(tmp_path), "--runs", str(tmp_path / "runs")]) == 2
+    assert "ablate_gate.csv" in capsys.readouterr().err
+
+
+def test_a_damaged_run_is_named_before_work_starts(tmp_path, capsys):
+    args = ["--factor", "merge", "--pairs", "1", "--width", "0.0625", *ARGS, *_places(tmp_path)]
+    assert ablate.main(args) == 0
+    for kind in ("population", "merge"):
+        file = next(f for f in sorted((tmp_path / "runs" / kind).rglob("*")) if f.suffix in (".safetensors", ".json")
+                    and f.name not in ("config.json",))  # fmt: skip
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2])
+        assert ablate.main(args) == 2
+        assert "--retrain" in capsys.readouterr().err
+        file.write_bytes(content)
+    assert ablate.main(args) == 0
+
+
+def test_a_dry_run_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ablate.main(["--factor", "merge", "--width", "0.0625", *ARGS, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "together: 16 networks" in out  # two groups of four for each of two variants
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_names_the_factors_and_needs_nothing_heavy():
+    code = (
+        "import sys\nfrom studies import ablate\n"
+        "try:\n    ablate.main(['--help'])\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in FACTORS)
+    assert "--target-accuracy" in done.stdout
+
+
+def test_the_table_of_factors_is_whole():
+    assert set(AXES) == set(FACTORS)
+    fields = {field.name for field in dataclasses.fields(lmc.Config)}
+    for name, factor in FACTORS.items():
+        values = factor.values(BASE) if factor.values else ()
+        assert all(v >= factor.least and (not factor.whole or v == int(v)) for v in values)
+        levels = list(factor.levels(BASE, values))
+        assert len({(level.level, level.variant) for level in levels}) == len(levels), name
+        assert all(set(level.options) <= fields for level in levels)
+        assert set(factor.takes) <= fields
+        if AXES[name].label and factor.measure == "pair":
+            assert {level.value for level in levels} - {None} == set(values)
+
+
+def test_w_scale_is_left_out_where_it_is_the_standard_network():
+    variants = [[level.variant for level in FACTORS["init"].levels(base, ())]
+                for base in (BASE, dataclasses.replace(BASE, kaiming=False))]  # fmt: skip
+    assert variants == [["standard", "w-scale", "w-init", "w"], ["standard", "w-init", "w"]]
+
+
+class Bowl:
+    """A loss of x² and an accuracy of 1 − |x| / 10 at a point x of the line."""
+
+    def __call__(self, row):
+        x = row.double()[0].item()
+        return {"test": (x**2, 1 - abs(x) / 10), "train": (2 * x**2, 1.0)}
+
+
+def test_merges_by_hand():
+    rows = ablate_measure.merges(Bowl(), [torch.tensor([x]) for x in (-1.0, 1.0, 3.0)], (2, 3))
+    two, three = rows
+    assert (two["k"], two["loss"], two["loss_mid"], two["barrier_loss_mid"]) == (2, 1.0, 0.0, -1.0)
+    assert three["loss"] == pytest.approx(11 / 3)
+    assert three["barrier_loss_mid"] == pytest.approx(1 - 11 / 3)
+    assert three["loss_worst"] == 9.0
+    assert three["acc_worst"] == pytest.approx(0.7)
+    assert three["barrier_acc_mid"] == pytest.approx((0.9 + 0.9 + 0.7) / 3 - 0.9)
+    assert three["train_barrier_loss_mid"] == pytest.approx(2 * (1 - 11 / 3))
+
+
+def test_planes_by_hand():
+    row = ablate_measure.plane(Bowl(), [torch.tensor([x]) for x in (-1.0, 1.0, 3.0)])
+    assert row["barrier_loss_mid"] == pytest.approx(1 - 11 / 3)
+    # middles 0, 1, 2 with losses 0, 1, 4 against 1, 5, 5
+    assert row["barrier_loss_edges"] == pytest.approx((-1 - 4 - 1) / 3)
+
+
+def test_the_plane_keeps_the_distances_of_weight_space():
+    generator = torch.Generator().manual_seed(0)
+    points = [torch.randn(50, generator=generator) for _ in range(3)]
+    u, v, corners = ablate_measure.plane_frame(points)
+    assert (u @ v).item() == pytest.approx(0, abs=1e-9)
+    assert u.norm().item() == pytest.approx(v.norm().item())
+    size = (points[1] - points[0]).norm().item()
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert math.dist(corners[i], corners[j]) * size == pytest.approx(
+            (points[i] - points[j]).norm().item(), rel=1e-5
+        )
+    x, y = corners[2]
+    torch.testing.assert_close((points[0].double() + x * u + y * v).float(), points[2])
+    with pytest.raises(ValueError, match="on a line"):
+        ablate_measure.plane_frame([torch.tensor([x, 0.0]) for x in (0.0, 1.0, 3.0)])
+
+
+class Coin:
+    """Logits ± s at a point s; three of four images are right."""
+
+    def logits(self, row):
+        s = row[0].item()
+        part = (torch.tensor([[s, -s]] * 4, dtype=torch.float64), torch.tensor([0, 0, 0, 1]))
+        return {"val": part, "test": part}
+
+
+def test_a_barrier_that_is_lost_confidence_alone_vanishes_when_calibrated():
+    row = ablate_measure.calibrated(Coin(), torch.tensor([0.2]), torch.tensor([3.0]), [0.0, 0.5, 1.0])
+    best = 0.75 * math.log(4 / 3) + 0.25 * math.log(4)
+    assert row["calibrated_loss_a"] == pytest.approx(best)
+    assert row["barrier_calibrated_mid"] == pytest.approx(0, abs=1e-8)
+    assert abs(row["barrier_loss_mid"]) > 0.05
+    assert row["temperature_mid"] == pytest.approx(2 * 1.6 / math.log(3), rel=1e-4)
+    assert row["barrier_acc_mid"] == 0
+
+
+def test_epochs_to_the_target_by_hand():
+    def trained(*accuracies):
+        history = [{"network": i, "epoch": t + 1, "train_acc": a} for i, row in enumerate(accuracies)
+                   for t, a in enumerate(row)]  # fmt: skip
+        return Trained(torch.zeros(2, 1), torch.zeros(2, 0), history, [0, 0], 0.0)
+
+    reach = ablate_measure._epochs_to_target
+    assert reach([trained((0.5, 0.9, 0.8), (0.1, 0.2, 0.95))], 0.9) == {"epochs_to_target": 2.5}
+    assert math.isnan(reach([trained((0.5, 0.9), (0.1, 0.2))], 0.9)["epochs_to_target"])
+    old = Trained(torch.zeros(1, 1), torch.zeros(1, 0), [{"network": 0, "epoch": 1, "train_loss": 1.0}], [0], 0.0)
+    assert math.isnan(reach([old], 0.9)["epochs_to_target"])
