@@ -206,6 +206,71 @@ def welch_interval(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     return Interval(difference, difference - half, difference + half, n)
 
 
+def share_interval(hits: int, n: int, level: float = 0.95) -> Interval:
+    """Share of `hits` among `n` with Wilson's interval, which is of use at shares of 0 and 1 too.
+
+        (p + z²/2n ± z √(p (1 − p)/n + z²/4n²)) / (1 + z²/n),    p = hits / n
+
+    (Wilson, "Probable inference, the law of succession, and statistical inference", 1927.)
+
+    Raises:
+        ValueError: hits outside 0 … n, level out of range.
+    """
+    _check_level(level)
+    if not 0 <= hits <= n:
+        raise ValueError(f"hits: got {hits} of {n}")
+    if n == 0:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    p, z2 = hits / n, float(stats.norm.ppf((1 + level) / 2)) ** 2
+    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n * n))) / (1 + z2 / n)
+    # At the ends rounding must not leave the share itself outside.
+    return Interval(p, 0.0 if hits == 0 else centre - half, 1.0 if hits == n else centre + half, n)
+
+
+def paired_share_interval(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
+    """Difference of two shares over the same items, share(a) − share(b), with Newcombe's interval.
+
+    With Wilson's limits l, u of each share p and the correlation φ of the two, corrected for continuity,
+
+        low  = p_a − p_b − √((p_a − l_a)² − 2 φ (p_a − l_a)(u_b − p_b) + (u_b − p_b)²)
+        high = p_a − p_b + √((u_a − p_a)² − 2 φ (u_a − p_a)(p_b − l_b) + (p_b − l_b)²)
+
+    (Newcombe, "Improved confidence intervals for the difference between binomial proportions based on paired data",
+    1998, method 10.) Unlike Student's t it has a width where all items agree.
+
+    Args:
+        a: `[n]`, 0 or 1 (or false and true); pairs with a NaN are left out.
+        b: `[n]`, likewise.
+
+    Raises:
+        ValueError: different shapes, other values than 0 and 1, level out of range.
+    """
+    _check_level(level)
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if a.shape != b.shape:
+        raise ValueError(f"a, b: pairs need equal shapes, got {a.shape} and {b.shape}")
+    there = ~(np.isnan(a) | np.isnan(b))
+    a, b = a[there], b[there]
+    if not np.isin([*a, *b], (0, 1)).all():
+        raise ValueError("a, b: shares are of values 0 and 1")
+    n = len(a)
+    if n == 0:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    both, first, second = int((a * b).sum()), int((a > b).sum()), int((a < b).sum())
+    neither = n - both - first - second
+    p, low_a, high_a, _ = share_interval(both + first, n, level)
+    q, low_b, high_b, _ = share_interval(both + second, n, level)
+    margins = (both + first) * (second + neither) * (both + second) * (first + neither)
+    cross = both * neither - first * second
+    phi = (min(cross, max(cross - n / 2, 0)) / math.sqrt(margins)) if margins else 0.0
+
+    def reach(x: float, y: float) -> float:
+        return math.sqrt(max(x * x - 2 * phi * x * y + y * y, 0.0))
+
+    return Interval(p - q, p - q - reach(p - low_a, high_b - q), p - q + reach(high_a - p, q - low_b), n)
+
+
 def bootstrap_interval(
     values: ArrayLike | Sequence[ArrayLike],
     statistic: Callable[..., Any],

@@ -226,3 +226,72 @@ def test_other_bad_bootstraps_are_refused():
         metrics.bootstrap_interval([1, 2], np.mean, seed=0, resamples=0)
     with pytest.raises(ValueError, match=r"equal lengths, got \[2, 3\]"):
         metrics.bootstrap_interval([[1, 2], [1, 2, 3]], np.mean, seed=0, paired=True)
+
+
+def test_shares_by_hand():
+    assert metrics.share_interval(5, 10)[:3] == pytest.approx((0.5, 0.23659, 0.76341), abs=1e-5)
+    z2 = 1.959964**2
+    assert metrics.share_interval(0, 10) == pytest.approx((0.0, 0.0, z2 / (10 + z2), 10), abs=1e-6)
+    assert metrics.share_interval(10, 10) == pytest.approx((1.0, 10 / (10 + z2), 1.0, 10), abs=1e-6)
+    assert np.isnan(metrics.share_interval(0, 0)[:3]).all()
+
+
+@given(st.integers(1, 200), st.data())
+def test_a_share_lies_in_its_interval_and_turns_with_it(n, data):
+    hits = data.draw(st.integers(0, n))
+    share, other = metrics.share_interval(hits, n), metrics.share_interval(n - hits, n)
+    assert 0 <= share.low <= share.mean <= share.high <= 1
+    assert (share.low, share.high) == pytest.approx((1 - other.high, 1 - other.low), abs=1e-12)
+
+
+def test_paired_shares_of_unrelated_items_have_the_unpaired_width():
+    a, b = np.repeat([1, 1, 0, 0], 5), np.tile([1, 0], 10)
+    x, y = metrics.share_interval(10, 20), metrics.share_interval(10, 20)
+    found = metrics.paired_share_interval(a, b)
+    assert found.mean == 0
+    assert found.low == pytest.approx(-math.hypot(x.mean - x.low, y.high - y.mean))
+    assert found.high == -found.low
+
+
+def test_paired_shares_where_all_agree_still_have_a_width():
+    found = metrics.paired_share_interval([1] * 10, [True] * 10)
+    assert (found.mean, found.n) == (0, 10)
+    assert found.high == pytest.approx(1 - metrics.share_interval(10, 10).low)
+    assert metrics.paired_interval([1] * 10, [1] * 10)[1:3] == (0, 0)  # Student's t claims to be certain
+
+
+def test_paired_shares_use_the_pairs():
+    a, b = np.repeat([1.0, 0.0], 50), np.repeat([1.0, 0.0], [40, 60])
+    paired, shuffled = metrics.paired_share_interval(a, b), metrics.paired_share_interval(a, b[::-1])
+    assert paired.mean == pytest.approx(shuffled.mean) == pytest.approx(0.1)
+    assert paired.high - paired.low < 0.6 * (shuffled.high - shuffled.low)
+    back = metrics.paired_share_interval(b, a)
+    assert (back.low, back.high) == pytest.approx((-paired.high, -paired.low))
+    missing = metrics.paired_share_interval([*a, math.nan], [*b, 1.0])
+    assert missing == paired
+
+
+def test_the_paired_share_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    hits = []
+    for _ in range(600):
+        common = rng.random(40) < 0.5
+        a = np.where(common, rng.random(40) < 0.9, rng.random(40) < 0.5)
+        b = np.where(common, rng.random(40) < 0.8, rng.random(40) < 0.2)
+        found = metrics.paired_share_interval(a, b)
+        hits.append(found.low <= 0.2 <= found.high)
+    assert 0.92 < np.mean(hits) < 0.99
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: metrics.share_interval(3, 2), "hits"),
+        (lambda: metrics.share_interval(1, 2, level=1.0), "level"),
+        (lambda: metrics.paired_share_interval([1, 0], [1]), "shapes"),
+        (lambda: metrics.paired_share_interval([0.5], [1]), "0 and 1"),
+    ],
+)
+def test_shares_of_something_else_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,180 @@
+"""Monotonic linear interpolation: does the loss only fall on the straight line from initial to final weights?
+
+For each family (variant) a population of networks is trained, each with hyper-parameters of its own, drawn from the
+published distributions; network k has the same hyper-parameters in every family. The loss is then measured along the
+line from its initial to its final weights. Lim et al., "The Empirical Impact of Neural Parameter Symmetries, or Lack
+Thereof" (2024, section 5.4 and appendix), found 26.3 % of standard, 87.3 % of σ- and 100 % of W-Asymmetric ResNet-8
+networks to be monotone.
+
+    python -m studies.mli
+    python -m studies.mli --arch mlp --networks 30
+
+Where this differs from the released code: the loss is that of the fixed training split in evaluation mode, not of an
+augmented, shuffled one in half precision; the chord of global convexity ends at the last point, the released one, which
+runs to the second, is given beside it; losses with the run's label smoothing (the published ones), without it, and on
+test images are measured; and families are compared among networks of the same hyper-parameters and of the same
+accuracy. The preset `paper` crops with the data set's own padding and has no cutout. From a notebook:
+`from studies import mli; rows = mli.run(mli.Config())`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from asym.names import ARCHS, NORMS, VARIANTS
+from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_command
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from studies.mli_paths import Task
+
+KEY = ("config", "variant", "network")
+TABLES = {
+    "mli": KEY,
+    "mli_curves": (*KEY, "lam"),
+    "mli_summary": ("config", "variant"),
+    "mli_differences": ("config", "other_config", "matched_on", "measure"),
+    "mli_matched": ("config", "other_config", "matched_on", "measure"),
+    "mli_by_lr": ("config", "variant", "lr_low"),
+}
+"""Tables of the study, and what makes a row of each unique."""
+GROUP = ("config", "preset", "arch", "dataset", "variant")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(CommonConfig):
+    """Settings of the study; a value of None is set by the preset, or drawn for each network."""
+
+    arch: str = "resnet8"
+    """Architecture: a name of `python -m asym.models`, `timm/<name>` or `package.module:factory`."""
+    variants: tuple[str, ...] = ("standard", "sigma", "w")
+    """Any of: standard w sigma w-zero w-init w-scale bias."""
+    networks: int | None = None
+    """Networks of each variant; of an architecture so small that 32 are trained together, fewer are another config."""
+    epochs_scale: float | None = None
+    """Factor on the drawn epochs (10 to 40) and on the 5 epochs of warm-up."""
+    epochs: int | None = None
+    """The same epochs for all networks instead of drawn ones."""
+    lr: float | None = None
+    """The same peak learning rate for all networks instead of drawn ones."""
+    weight_decay: float | None = None
+    """The same weight decay for all networks instead of drawn ones."""
+    smoothing: float | None = None
+    """The same label smoothing for all networks instead of drawn ones."""
+    batch_size: int | None = None
+    """Images a step."""
+    augment: Literal["per-image", "per-batch", "none"] = "per-image"
+    """Random crop and flip, where the data set has them: one for each image, or one for a batch."""
+    width: float = 1.0
+    """Width multiplier."""
+    norm: str | None = None
+    """group, batch, layer or none; None is the architecture's own."""
+    kappa: float | None = None
+    """Standard deviation of the fixed weights of every masked layer; None is the architecture's table."""
+    n_fix_scale: float = 1.0
+    """Multiplies the number of fixed weights of every row."""
+    train_size: int | None = None
+    """Train on so many images, drawn evenly from the classes."""
+    eval_images: int | None = None
+    """At most so many images of each split are evaluated along the line; None is all, in smoke 200."""
+    points: int = 25
+    """Points on the line."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.arch not in ARCHS and not self.arch.startswith("timm/") and ":" not in self.arch:
+            check_choice("arch", self.arch, [*ARCHS, "timm/<name>", "package.module:factory"])
+        if not self.variants:
+            raise InputError(f"--variants: got none; valid: {', '.join(VARIANTS)}")
+        for variant in self.variants:
+            check_choice("variants", variant, VARIANTS)
+        if len(set(self.variants)) < len(self.variants):
+            raise InputError(f"--variants: named twice in {' '.join(self.variants)}")
+        if self.norm is not None:
+            check_choice("norm", self.norm, NORMS)
+        for flag in ("networks", "epochs", "batch_size", "train_size", "eval_images"):
+            check_least(flag.replace("_", "-"), getattr(self, flag), 1)
+        for flag in ("weight_decay", "kappa"):
+            check_least(flag.replace("_", "-"), getattr(self, flag), 0)
+        for flag in ("lr", "epochs_scale", "width", "n_fix_scale"):
+            check_positive(flag.replace("_", "-"), getattr(self, flag))
+        check_least("points", self.points, 3)
+        if self.smoothing is not None and not 0 <= self.smoothing < 1:
+            raise InputError(f"--smoothing: got {self.smoothing}, must be at least 0 and below 1")
+        if self.epochs is not None and self.epochs_scale is not None:
+            raise InputError("--epochs and --epochs-scale: give one of them, a fixed length or a factor on drawn ones")
+        for flag, needed in (("kappa", ("w", "w-init")), ("n_fix_scale", ("w", "w-init", "w-zero"))):
+            default = type(self).__dataclass_fields__[flag].default
+            if getattr(self, flag) != default and not set(needed) & set(self.variants):
+                name = flag.replace("_", "-")
+                raise InputError(f"--{name}: has no meaning without {' or '.join(needed)} among --variants")
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One variant of a prepared study."""
+
+    variant: str
+    config: str
+    """Hash of what determines its networks and their measurement."""
+    tasks: list[Task]
+    """The chunks of networks that are trained together."""
+    layers: list[str]
+    """Lines that describe the masked layers."""
+
+
+def prepare(config: Config) -> list[Family]:
+    """Check everything, load the data, plan the work. Writes nothing but the cache of decoded images."""
+    from studies import mli_setup
+
+    return mli_setup.prepare(config)
+
+
+def run(config: Config) -> pd.DataFrame:
+    """Run the study; returns the rows of `mli.csv` that belong to `config`."""
+    return execute(config, prepare(config))
+
+
+def execute(config: Config, families: list[Family]) -> pd.DataFrame:
+    """Do the planned work; rows go to the tables as soon as a network is measured."""
+    from studies import mli_work
+
+    return mli_work.execute(config, families)
+
+
+def main(args: list[str] | None = None) -> int:
+    """The command."""
+
+    def work(prepared: tuple[Config, list[Family]]) -> None:
+        from studies import mli_work
+
+        config, families = prepared
+        if config.dry_run:
+            mli_work.print_plan(config, families)
+            return
+        rows = execute(config, families)
+        if not config.quiet:
+            from figures import mli as figure
+
+            print(mli_work.summary_text(config, rows))
+            for file in figure.draw(config.out):
+                print(f"figure: {file}", file=sys.stderr)
+
+    return run_command(
+        Config,
+        lambda config: (config, prepare(config)),
+        work,
+        prog="python -m studies.mli",
+        description=f"{(__doc__ or '').split(chr(10) * 2)[0]} Flags whose default is None are set by the preset, or "
+        "drawn for each network.",
+        args=args,
+    )
+
+
+__all__ = ["Config", "Family", "execute", "main", "prepare", "run"]
+
+if __name__ == "__main__":
+    sys.exit(main())
