@@ -133,7 +133,7 @@ def _against_rate(axis: Any, series: list[tuple[str, str, str]], by_lr: pd.DataF
     if len(ticks) > 1:
         axis.set_xlim(ticks[0], ticks[-1])
     if ticks:
-        axis.legend(loc="best")
+        axis.legend(loc="lower left")
 
 
 def _top(curves: pd.DataFrame) -> float:

@@ -13,8 +13,10 @@ Where this differs from the released code: the loss is that of the fixed trainin
 augmented, shuffled one in half precision; the chord of global convexity ends at the last point, the released one, which
 runs to the second, is given beside it; losses with the run's label smoothing (the published ones), without it, and on
 test images are measured; and families are compared among networks of the same hyper-parameters and of the same
-accuracy. The preset `paper` crops with the data set's own padding and has no cutout. From a notebook:
-`from studies import mli; rows = mli.run(mli.Config())`.
+accuracy. A loss without smoothing of networks that were trained with it rises towards the end where they overshoot in
+confidence, so the two need not agree. The preset `paper` crops with the data set's own padding and has no cutout.
+
+From a notebook: `from studies import mli; rows = mli.run(mli.Config())`.
 """
 
 from __future__ import annotations
@@ -51,9 +53,9 @@ class Config(CommonConfig):
     arch: str = "resnet8"
     """Architecture: a name of `python -m asym.models`, `timm/<name>` or `package.module:factory`."""
     variants: tuple[str, ...] = ("standard", "sigma", "w")
-    """Any of: standard w sigma w-zero w-init w-scale bias."""
+    """Any of: standard w sigma w-zero w-init w-scale bias w-sigma syre."""
     networks: int | None = None
-    """Networks of each variant; of an architecture so small that 32 are trained together, fewer are another config."""
+    """Networks of each variant; where 32 small ones are trained together, fewer are another config."""
     epochs_scale: float | None = None
     """Factor on the drawn epochs (10 to 40) and on the 5 epochs of warm-up."""
     epochs: int | None = None
@@ -106,7 +108,10 @@ class Config(CommonConfig):
             raise InputError(f"--smoothing: got {self.smoothing}, must be at least 0 and below 1")
         if self.epochs is not None and self.epochs_scale is not None:
             raise InputError("--epochs and --epochs-scale: give one of them, a fixed length or a factor on drawn ones")
-        for flag, needed in (("kappa", ("w", "w-init")), ("n_fix_scale", ("w", "w-init", "w-zero"))):
+        for flag, needed in (
+            ("kappa", ("w", "w-init", "w-sigma")),
+            ("n_fix_scale", ("w", "w-init", "w-zero", "w-sigma")),
+        ):
             default = type(self).__dataclass_fields__[flag].default
             if getattr(self, flag) != default and not set(needed) & set(self.variants):
                 name = flag.replace("_", "-")

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from asym.data import ImageData
+from asym.data import Data
 from asym.metrics import monotonicity
 from asym.populations import (
     Evaluator,
@@ -145,7 +145,7 @@ def losses(logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], smoothing:
 
 
 def _measure(
-    task: Task, data: ImageData, trained: Trained
+    task: Task, data: Data, trained: Trained
 ) -> tuple[dict[str, Tensor], dict[str, pd.DataFrame], dict[str, Any]]:
     start = time.perf_counter()
     members, architecture = task.population.members, task.population.architecture

@@ -18,7 +18,7 @@ from studies.cli import InputError
 from studies.mli import TABLES, Config, Family
 from studies.mli_paths import KIND as PATH_KIND
 from studies.mli_paths import MEASURE_VERSION, Measure, Task, path_config
-from studies.setup import DataArgs, check_places, check_stored, resolve_device
+from studies.setup import DataArgs, check_domain, check_places, check_stored, resolve_device
 
 ZOO = "resnet8"
 """Hyper-parameters of every architecture are drawn from the distributions that were published for this one."""
@@ -55,6 +55,9 @@ def prepare(config: Config) -> list[Family]:
     recipes = recipes_of(config)
     data_args = DataArgs.of(config, preset.dataset, config.train_size)
     data = data_args.load()
+    check_domain(config.arch, data)
+    if data.domain != "images":
+        raise InputError(f"--dataset: {data.name} has no images; hyper-parameters are drawn for networks on images")
     families = [_family(config, variant, recipes, data, data_args, device) for variant in config.variants]
     check_stored(config, stored(families))
     return families
@@ -132,11 +135,11 @@ def _architecture(config: Config, variant: str, data: ImageData) -> Architecture
             f"--variants: w-scale is the same network as standard for {config.arch}, whose variants all start with "
             "PyTorch's default scale; leave it out"
         )
-    masked = variant in ("w", "w-init", "w-zero")
+    plans = Variant(variant).plans
     options = Variant(
         name=variant,
-        kappa=config.kappa if variant in ("w", "w-init") else None,
-        n_fix_scale=config.n_fix_scale if masked else 1.0,
+        kappa=config.kappa if plans and variant != "w-zero" else None,
+        n_fix_scale=config.n_fix_scale if plans else 1.0,
     )
     return Architecture(config.arch, data.input_shape, data.classes, config.width, config.norm, options)
 

@@ -297,6 +297,8 @@ def test_killed_and_on_two_processes_the_same_tables_come_out(tmp_path):
         (["--kappa", "1", "--variants", "standard"], "--kappa"),
         (["--variants", "w-scale"], "w-scale"),
         (["--dataset", "no-such-data"], "digits"),
+        (["--dataset", "digits-graph"], "digits-graph"),
+        (["--arch", "gnn", "--dataset", "digits-graph"], "digits-graph"),
     ],
 )
 def test_bad_input_is_one_line(args, word, tmp_path, capsys, monkeypatch):
