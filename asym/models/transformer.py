@@ -1,0 +1,176 @@
+"""Small transformer encoders on patches of an image.
+
+    patches → linear embedding + positions written as waves → blocks → norm → mean over patches → head
+    block:  x ← [x +] MH(norm(x)),    x ← [x +] MLP(norm(x)),
+    MH(x) = Σ_s softmax(x Q_s K_sᵀ xᵀ / √d_k) x V_s O_s
+
+`transformer` is the usual encoder: residual connections, norms with scale and shift, biases everywhere, GELU, a linear
+head. `transformer-plain` is the encoder of the Small Transformer Zoo (Tran et al. 2025, "Equivariant Neural Functional
+Networks for Transformers", arXiv 2410.04209, and its released code): no residual connections, norms without scale and
+shift, no biases in the attention, ReLU, a head of two layers; 18,506 parameters on 1 × 28 × 28 images. Both have two
+blocks of two heads, D = 32 and hidden layers of 64. Left out is the zoo's dropout. Patches have a quarter of a
+side of 8 pixels, and otherwise 4 pixels. No n_fix was published: the rule of thumb applies.
+
+Attention is written out in matrix products, which can be batched over networks and whose symmetries can be traced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from asym.models.arch import Shape
+from asym.models.parts import make_activation, scaled
+from asym.models.registry import register
+from asym.nn.variants import LayerRule
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention on (n, tokens, dim)."""
+
+    def __init__(self, dim: int, heads: int, *, bias: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.out = (nn.Linear(dim, dim, bias=bias) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, tokens, dim) → (n, tokens, dim)."""
+        n, tokens, dim = x.shape
+        shape = (n, tokens, self.heads, dim // self.heads)
+        q, k, v = (layer(x).reshape(shape).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        weights = ((q * shape[-1] ** -0.5) @ k.transpose(-2, -1)).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).reshape(n, tokens, dim))
+
+
+class Block(nn.Module):
+    """Attention and a two-layer perceptron, each behind a norm, with or without residual connections."""
+
+    def __init__(self, dim: int, heads: int, hidden: int, *, residual: bool, affine: bool, activation: str) -> None:
+        super().__init__()
+        self.residual = residual
+        self.norm1 = nn.LayerNorm(dim, elementwise_affine=affine)
+        self.attention = Attention(dim, heads, bias=affine)
+        self.norm2 = nn.LayerNorm(dim, elementwise_affine=affine)
+        self.up = nn.Linear(dim, hidden)
+        self.act = make_activation(activation)
+        self.down = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, tokens, dim) → (n, tokens, dim)."""
+        y = self.attention(self.norm1(x))
+        x = x + y if self.residual else y
+        y = self.down(self.act(self.up(self.norm2(x))))
+        return x + y if self.residual else y
+
+
+class Transformer(nn.Module):
+    """(n, c, h, w) → (n, classes).
+
+    Args:
+        input_shape: (channels, height, width).
+        classes: outputs.
+        blocks: number of blocks.
+        heads: heads of each block.
+        dim: D, a multiple of `heads`.
+        hidden: width of the perceptrons.
+        residual: whether blocks have residual connections.
+        affine: whether norms have scale and shift, and attention biases.
+        activation: of the perceptrons and of the head, where it has two layers.
+        head_layers: 1 or 2.
+    """
+
+    positions: Tensor
+
+    def __init__(
+        self,
+        input_shape: Shape,
+        classes: int,
+        *,
+        blocks: int,
+        heads: int,
+        dim: int,
+        hidden: int,
+        residual: bool,
+        affine: bool,
+        activation: str,
+        head_layers: int,
+    ) -> None:
+        super().__init__()
+        channels, height, width = input_shape
+        patch = patch_size(height, width)
+        self.embed = nn.Conv2d(channels, dim, patch, patch)
+        tokens = (height // patch) * (width // patch)
+        self.register_buffer("positions", waves(tokens, dim), persistent=False)
+        options: dict[str, Any] = {"residual": residual, "affine": affine, "activation": activation}
+        self.blocks = nn.ModuleList(Block(dim, heads, hidden, **options) for _ in range(blocks))
+        self.norm = nn.LayerNorm(dim, elementwise_affine=affine)
+        layers = [nn.Linear(dim, dim), make_activation(activation)] if head_layers == 2 else []
+        self.head = nn.Sequential(*layers, nn.Linear(dim, classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
+        x = self.embed(x).flatten(2).transpose(1, 2) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x).mean(1))
+
+
+def patch_size(height: int, width: int) -> int:
+    """Side of a patch: 4, or a quarter of a side of less than 16 pixels, at least 1."""
+    return 4 if min(height, width) >= 16 else max(1, min(height, width) // 4)
+
+
+def waves(tokens: int, dim: int) -> Tensor:
+    """Positions (tokens, dim) as sines and cosines of frequencies 10000^(−2k / dim)."""
+    frequency = 10_000.0 ** (-torch.arange(0, dim, 2, device="cpu") / dim)
+    angle = torch.arange(tokens, device="cpu")[:, None] * frequency
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :dim]
+
+
+def rules(width: float, depth: int) -> tuple[LayerRule, ...]:
+    """The rule of thumb with κ = 1/2, as for the small convolutional network."""
+    return (LayerRule("*", None, 0.5),)
+
+
+def _make(plain: bool, input_shape: Shape, classes: int, width: float, depth: int, activation: str) -> Transformer:
+    heads = 2
+    dim = heads * scaled(16, width)
+    return Transformer(
+        input_shape,
+        classes,
+        blocks=depth,
+        heads=heads,
+        dim=dim,
+        hidden=2 * dim,
+        residual=not plain,
+        affine=not plain,
+        activation=activation,
+        head_layers=2 if plain else 1,
+    )
+
+
+_SHARED: dict[str, Any] = {
+    "rules": rules,
+    "input_shape": (1, 28, 28),
+    "depth": 2,
+    "free_depth": True,
+    "norms": ("layer",),
+}
+
+
+@register("transformer", activations=("gelu", "relu", "tanh", "silu"), **_SHARED)
+def transformer(
+    *, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str
+) -> Transformer:
+    """The usual encoder of `depth` blocks; D = 2 · round(16 · width)."""
+    return _make(False, input_shape, classes, width, depth, activation)
+
+
+@register("transformer-plain", activations=("relu", "gelu", "tanh", "silu"), **_SHARED)
+def transformer_plain(
+    *, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str
+) -> Transformer:
+    """The zoo's encoder of `depth` blocks; D = 2 · round(16 · width)."""
+    return _make(True, input_shape, classes, width, depth, activation)
