@@ -170,6 +170,7 @@ def _curves(folder: Path, name: str, rows: pd.DataFrame, axis: Axis, title: str)
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.minorticks_off()
     _reach(panels[0], rows["barrier_loss_mid"])
+    _reach(panels[1], rows[axis.second[0]], through_zero=False)
     panels[0].axhline(0, color="0.6", linewidth=0.8, zorder=0)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
@@ -177,13 +178,15 @@ def _curves(folder: Path, name: str, rows: pd.DataFrame, axis: Axis, title: str)
     return save(figure, folder, name)
 
 
-def _reach(panel: Any, values: pd.Series, side: str = "y") -> None:
+def _reach(panel: Any, values: pd.Series, side: str = "y", *, through_zero: bool = True) -> None:
     """Keep the measured values in sight where a wide interval of few pairs would squeeze them."""
     finite = values[values.abs() < float("inf")].dropna()
     if finite.empty:
         return
-    low, high = min(0.0, float(finite.min())), max(0.0, float(finite.max()))
-    room = 0.25 * max(high - low, 1e-6)
+    low, high = float(finite.min()), float(finite.max())
+    if through_zero:
+        low, high = min(0.0, low), max(0.0, high)
+    room = max(0.25 * (high - low), 1e-3)
     getattr(panel, f"set_{side}lim")(low - room, high + room)
 
 
@@ -213,6 +216,7 @@ def _dots(folder: Path, name: str, rows: pd.DataFrame, axis: Axis, title: str) -
     _reach(panels[0], rows["barrier_loss_mid"], "x")
     panels[0].axvline(0, color="0.6", linewidth=0.8, zorder=0)
     panels[1].set(xlabel=axis.second[1])
+    _reach(panels[1], rows[axis.second[0]], "x", through_zero=False)
     figure.suptitle(title, fontsize=8)
     return save(figure, folder, name)
 

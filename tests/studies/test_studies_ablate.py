@@ -21,8 +21,9 @@ from studies import ablate, ablate_measure, ablate_work, lmc
 from studies.ablate_factors import FACTORS, Base
 from studies.tables import VOLATILE
 
-SMALL = {"arch": "mlp", "width": 0.0625, "preset": "smoke", "train_size": 200, "eval_images": 50, "quiet": True}
-ARGS = ["--arch", "mlp", "--preset", "smoke", "--train-size", "200", "--eval-images", "50", "--quiet"]
+SMALL = {"arch": "mlp", "width": 0.0625, "preset": "smoke", "train_size": 200, "eval_images": 50, "points": 5,
+         "quiet": True}  # fmt: skip
+ARGS = ["--arch", "mlp", "--preset", "smoke", "--train-size", "200", "--eval-images", "50", "--points", "5", "--quiet"]
 BASE = Base(20, 4.0, 1.0, (1e-3, 1e-2), smoke=False, kaiming=True, equal_width=lambda: 0.9)
 
 
@@ -140,12 +141,11 @@ def test_a_shorter_training_is_the_beginning_of_the_full_one(study):
     whole = _table(folder, "zero")
     whole = whole[(whole["variant"] == "w") & (whole["alignment"] == "none")].set_index("pair")["loss_a"]
     assert full.to_dict() == whole.to_dict()
-    histories = {}
-    for file in (folder / "runs" / "population").glob("*/"):
-        history = pd.read_parquet(next(file.glob("history*"))) if list(file.glob("history*.parquet")) else None
-        if history is not None:
-            histories.setdefault(round(history["train_loss"].iloc[0], 12), set()).add(int(history["epoch"].max()))
-    assert not histories or {1, 2} in histories.values()
+    lengths: dict[float, set[int]] = {}
+    for file in (folder / "runs" / "population").rglob("table-history.parquet"):
+        history = pd.read_parquet(file)
+        lengths.setdefault(history["train_loss"].iloc[0], set()).add(int(history["epoch"].max()))
+    assert sum(epochs == {1, 2} for epochs in lengths.values()) == 4  # two pairs of two variants begin alike
 
 
 def test_the_smaller_standard_network_has_the_w_network_s_size(study):
