@@ -89,7 +89,7 @@ def _figure(folder: Path, name: str, key: dict[str, Any], rows: pd.DataFrame, cu
     right.set_ylim(len(series) - 0.4, -0.6)
     width = f", width ×{key['width']:g}" if key["width"] != 1 else ""
     figure.suptitle(
-        f"{key['arch']}{width} on {key['dataset']}: {key['epochs']} epochs, {key['train_images']:,} images; "
+        f"{key['arch']}{width} on {key['dataset']}: {key['epochs']} epochs, {key['train_images']:,} {_items(key)}; "
         "bands and bars are 95 % intervals over pairs",
         fontsize=8,
     )
@@ -114,15 +114,20 @@ def _series(rows: pd.DataFrame) -> list[tuple[str, pd.Series]]:
 
 
 def _file_name(key: dict[str, Any]) -> str:
-    """`lmc_<arch>_<dataset>_<epochs>-epochs_<images>-images`, with what else is out of the ordinary.
+    """`lmc_<arch>_<dataset>_<epochs>-epochs_<n>-images` (`<n>-nodes` for graphs), with what else is unusual.
 
     The name depends on the figure alone, not on what other figures there are.
     """
-    parts = ["lmc", key["arch"], key["dataset"], f"{key['epochs']}-epochs", f"{key['train_images']}-images"]
+    parts = ["lmc", key["arch"], key["dataset"], f"{key['epochs']}-epochs", f"{key['train_images']}-{_items(key)}"]
     parts += [f"width-{key['width']:g}"] if key["width"] != 1 else []
     parts += [f"{key['norm']}-norm"] if key["norm"] != "default" else []
     parts += [key["preset"]] if key["preset"] != "laptop" else []
     return re.sub(r"[^\w.+-]+", "-", "_".join(map(str, parts)))
+
+
+def _items(key: dict[str, Any]) -> str:
+    """What `train_images` counts."""
+    return "nodes" if str(key["arch"]).startswith("gnn") else "images"
 
 
 def main(args: list[str] | None = None) -> int:

@@ -7,7 +7,7 @@ to the network as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -58,10 +58,10 @@ class Batches(Protocol):
 class Data(Protocol):
     """A data set. `domain` is `images` or `graph`, `input_shape` the shape of one item's features."""
 
+    domain: ClassVar[str]
+
     @property
     def name(self) -> str: ...  # noqa: D102
-    @property
-    def domain(self) -> str: ...  # noqa: D102
     @property
     def classes(self) -> int: ...  # noqa: D102
     @property

@@ -50,7 +50,7 @@ def test_aligning_keeps_the_networks_and_their_statistics(study):
 
 
 def test_again_changes_nothing(study):
-    folder, rows = study
+    folder, _ = study
     before = (folder / "results" / "lmc.csv").read_text()
     lmc.run(_config(folder, variants=VARIANTS, alignments=("none", "weight", "activation")))
     assert (folder / "results" / "lmc.csv").read_text() == before
@@ -155,3 +155,11 @@ def test_graphs_are_not_stacked(data):
     plan = plan_for(Population(architecture, tuple(members), data.fingerprint), "cpu")
     with pytest.raises(ValueError, match="trained one at a time"):
         train_chunk(architecture, members, data, plan)
+
+
+def test_the_figure_counts_nodes(study):
+    from figures import lmc as figure
+
+    folder, _ = study
+    names = [file.name for file in figure.draw(folder / "results")]
+    assert names[0].startswith("lmc_gnn_digits-graph_4-epochs_200-nodes_width-0.03125")
