@@ -1,4 +1,4 @@
-"""Speed ratios, all or those named: `python -m benchmarks [epoch population layers matching accuracy]`."""
+"""Speed ratios, all or those named: `python -m benchmarks [epoch population layers matching metanets accuracy]`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ NAMES = {
     "population": ("population", "run"),
     "layers": ("layers", "run"),
     "matching": ("matching", "run"),
+    "metanets": ("metanets", "run"),
     "accuracy": ("epoch", "accuracy"),
 }
 
@@ -51,7 +52,10 @@ def _line(row: dict) -> str:
         if not row["target"]
         else f", target {row['target']:g} {'met' if row['ratio'] >= row['target'] else 'MISSED'}"
     )
-    times = f"{row['ours_s']:.2f} s against {row['reference_s']:.2f} s"
+    if "ours_mb" in row:
+        times = f"{row['ours_mb']:.0f} MB against {row['reference_mb']:.0f} MB"
+    else:
+        times = f"{row['ours_s']:.2f} s against {row['reference_s']:.2f} s"
     return f"{row['name']}: {row['ratio']:.2f} times{mark}; {times}  ({row['note']})"
 
 

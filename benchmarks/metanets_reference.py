@@ -3,7 +3,7 @@
 As graph libraries do it, and as the published code does: every edge of every network is a row, a source's state is
 gathered for each of its edges, messages are added into their targets by index; the functions of input and output units
 are worked out for all rows and masked; nothing is left out that the output does not need. It takes the parameters of a
-`ScaleGMN` and gives its outputs (float64: to rounding), with one architecture of ReLU networks and the readout "outputs".
+`ScaleGMN` and gives its outputs (float64: to rounding), with one architecture of ReLU networks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asym.metanets.stack import Stack
 def canonical(x: Tensor) -> Tensor:
     """x / ‖x‖, 0 where x is 0."""
     norm = x.norm(dim=-1, keepdim=True)
-    return torch.where(norm > 0, x / norm, torch.zeros_like(x))
+    return torch.where(norm > 0, x / torch.where(norm > 0, norm, 1.0), 0.0)
 
 
 def equivariant(block: ScaleEq | Message, x: Tensor, inner: Tensor) -> Tensor:
@@ -98,8 +98,8 @@ class PlainScaleGMN(nn.Module):
 
     def norm_messages(self, mlp: MLP, h, e, source, target, hidden) -> Tensor:
         """n_j Σ_i MLP([h̃_j; h̃_i; e_ij n_j / n_i])."""
-        norm = torch.where(hidden > 0, h.norm(dim=-1, keepdim=True), torch.ones_like(hidden))
-        inverse = torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
+        norm = torch.where(hidden > 0, h.norm(dim=-1, keepdim=True), 1.0)
+        inverse = torch.where(norm > 0, 1 / torch.where(norm > 0, norm, 1.0), 0.0)
         tilde = canonical(h)
         edge = e * norm[source] * inverse[target]
         messages = norm[source] * mlp(torch.cat([tilde[source], tilde[target], edge], -1))

@@ -8,21 +8,22 @@
     deepsets   each weight → linear → LayerNorm → ReLU, mean over all weights, three layers  8,897
 
 The counts are the published ones (Lim et al. 2024, arXiv 2405.20231, section 4.6 and its code; DMC: Eilertsen et al.
-2020, "Classifying the classifier"; DeepSets: Zaheer et al. 2017). Only trained entries are read. Statistics and the flat
-vector are standardised with the training set's moments once `observe` was called; the released code feeds them as they
-are. None of these knows scalings; statistics and DeepSets do not depend on the order of units.
+2020, "Classifying the classifier"; DeepSets: Zaheer et al. 2017). Only trained entries are read. Statistics and the
+flat vector are standardised with the training set's moments once `observe` was called; the released code feeds them as
+they are. None of these knows scalings; statistics and DeepSets do not depend on the order of units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from asym.metanets.reader import Reader
-from asym.metanets.statistics import count_statistics, statistics
 from asym.metanets.stack import Stack, Stacks, as_list
+from asym.metanets.statistics import count_statistics, statistics
 from asym.symmetry.chain import Chain
 
 
@@ -147,7 +148,7 @@ class DMC(Blind):
             raise ValueError(f"chains: DMC needs networks of at least 256 weights, got {fewest}")
         channels = [1, *(max(1, width // 2**k) for k in (5, 4, 3, 2, 1)), width]
         parts: list[nn.Module] = []
-        for a, b in zip(channels, channels[1:]):
+        for a, b in pairwise(channels):
             parts += [nn.Conv1d(a, b, 5, padding=2), nn.ReLU(), nn.BatchNorm1d(b), nn.MaxPool1d(2)]
         for i in range(4):
             parts += [nn.Conv1d(width, width, 5, padding=2), nn.ReLU(), nn.BatchNorm1d(width)]

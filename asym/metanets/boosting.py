@@ -20,8 +20,8 @@ from torch import Tensor
 
 from asym.metanets.blind import Blind
 from asym.metanets.reader import choose
-from asym.metanets.statistics import statistics
 from asym.metanets.stack import Stack, Stacks, as_list
+from asym.metanets.statistics import statistics
 from asym.symmetry.chain import Chain
 
 LIBRARIES = ("sklearn", "lightgbm")
@@ -102,7 +102,7 @@ class StatBoost(Blind):
             return _lightgbm().LGBMRegressor(n_estimators=self.iterations, verbose=-1, **settings)
         from sklearn.ensemble import HistGradientBoostingRegressor
 
-        return HistGradientBoostingRegressor(max_iter=self.iterations, early_stopping=False, **self.settings)
+        return HistGradientBoostingRegressor(max_iter=self.iterations, early_stopping=False, **self.settings)  # type: ignore[arg-type]
 
 
 class HyperBoost(StatBoost):
@@ -127,7 +127,7 @@ class HyperBoost(StatBoost):
 
 def _lightgbm() -> Any:
     try:
-        import lightgbm
+        import lightgbm  # type: ignore[import-not-found]
     except ImportError as error:
         raise ValueError(
             "library: 'lightgbm' is not installed; pip install 'asym[boost]', or choose sklearn"

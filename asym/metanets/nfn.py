@@ -6,14 +6,14 @@ The linear maps X → Y that commute with all permutations of these axes are spa
 
     mean of X over A(X) \\ S, then repeated over A(Y) \\ S                                                      (*)
 
-For W_l → W_l those are the entry itself, the mean of its row, of its column, of all. One layer of the network gathers for
-every set S the means of all tensors that have it, side by side, maps them by one matrix, and adds each part to the tensors
-that have S: a table of sets in place of a method for each term. A kernel's taps are channels of W_l.
+For W_l → W_l those are the entry itself, the mean of its row, of its column, of all. One layer of the network gathers
+for every set S the means of all tensors that have it, side by side, maps them by one matrix, and adds each part to the
+tensors that have S: a table of sets in place of a method for each term. A kernel's taps are channels of W_l.
 
 Source: Zhou et al. 2023, "Permutation Equivariant Neural Functionals" (arXiv 2302.14040), whose layer is (*), with some
 maps listed twice in the released code (2,811,743 parameters for HNP on the Small CNN Zoo; here 2,586,819, of which
-1,253,001 in the head in both). NP adds learned vectors to the axes of inputs and outputs, which tells their units apart.
-Permutations only: scalings change the output.
+1,253,001 in the head in both). NP adds learned vectors to the axes of inputs and outputs, which tells their units
+apart. Permutations only: scalings change the output.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Table:
         sizes, last = chain.sizes, len(chain.layers)
         free = set(range(last + 1)) if group == "np" else set(range(1, last))
         self.names, self.axes, self.fold = [], [], []
-        for l, layer in enumerate(chain.layers, start=1):
-            ends = {layer.weight: ((l, l - 1), layer.taps)}
+        for depth, layer in enumerate(chain.layers, start=1):
+            ends: dict[str, tuple[Axes, int]] = {layer.weight: ((depth, depth - 1), layer.taps)}
             if layer.bias is not None:
-                ends[layer.bias] = ((l,), 1)
+                ends[layer.bias] = ((depth,), 1)
             for name, (axes, taps) in ends.items():
                 self.names.append(name)
                 self.axes.append(tuple(a for a in axes if a in free))
@@ -155,11 +155,11 @@ class NFN(Reader):
         return found
 
     def _ends(self, chain: Chain, name: str) -> Axes:
-        for l, layer in enumerate(chain.layers, start=1):
+        for depth, layer in enumerate(chain.layers, start=1):
             if name == layer.weight:
-                return (l, l - 1)
+                return (depth, depth - 1)
             if name == layer.bias:
-                return (l,)
+                return (depth,)
         raise ValueError(f"tensors: {name!r} is no tensor of the chain")
 
 

@@ -2,7 +2,8 @@
 
 `gauge` removes scalings, signs and phases from the input exactly (`asym.symmetry.scaling.gauge_fix`), so that a reader
 without the symmetry sees one network for each orbit; `augment` draws, in training mode, random factors that each layer
-allows (log-uniform in [1/augment, augment], or signs) for every network and step; `shuffle` draws permutations likewise.
+allows (log-uniform in [1/augment, augment], or signs) for every network and step; `shuffle` draws permutations
+likewise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All readers by name, so that a study can loop over them: `build(name, chain, **options)`, `reader(stack)` → `n out`."""
+"""All readers by name, so that a study can loop over them: `build(name, chain)(stack)` → `n out`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a metanetwork reads: a stack of networks of one chain.
 
 A `Stack` holds n networks as tensors name → `n *shape`, with the `Chain` that says how they hang together. Readers that
-can mix architectures take a list of stacks; `take` picks networks from such a list by their place in it and says in which
-order they came out, so that a batch may hold networks of different depth, width, kernels and activations.
+can mix architectures take a list of stacks; `take` picks networks from such a list by their place in it and says in
+which order they came out, so that a batch may hold networks of different depth, width, kernels and activations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from asym.populations.layout import Layout
@@ -29,9 +29,9 @@ class Stack:
     chain: Chain
     tensors: Mapping[str, Tensor]
     """Name to `n *shape`, all tensors of the chain."""
-    masks: Mapping[str, Bool[Tensor, "..."]] | None = None
-    """Name to `*shape`: entries that are trained, the same for all networks; readers that are blind to structure (flat,
-    DMC, DeepSets, statistics) read only those. Missing names are trained as a whole."""
+    masks: Mapping[str, Tensor] | None = None
+    """Name to booleans `*shape`: entries that are trained, the same for all networks; readers that are blind to
+    structure (flat, DMC, DeepSets, statistics) read only those. Missing names are trained as a whole."""
     hyper: Float[Tensor, "n h"] | None = None
     """Hyper-parameters as numbers, for the control that reads nothing else."""
     checked: bool = False

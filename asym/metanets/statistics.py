@@ -1,9 +1,9 @@
 """Seven numbers for each tensor of a network: mean, variance, minimum, maximum and the three quartiles.
 
-Over the trained entries of a tensor, the variance unbiased (0 for a single entry), quartiles interpolated linearly. They
-do not depend on the order of units; scalings change them. Sources: Unterthiner et al. 2020, "Predicting Neural Network
-Accuracy from Weights" (percentiles 0, 25, 50, 75, 100, standard deviation and mean), Zhou et al. 2023 (NFN) and Lim et
-al. 2024 (arXiv 2405.20231) with the variance.
+Over the trained entries of a tensor, the variance unbiased (0 for a single entry), quartiles interpolated linearly.
+They do not depend on the order of units; scalings change them. Sources: Unterthiner et al. 2020, "Predicting Neural
+Network Accuracy from Weights" (percentiles 0, 25, 50, 75, 100, standard deviation and mean), Zhou et al. 2023 (NFN) and
+Lim et al. 2024 (arXiv 2405.20231) with the variance.
 """
 
 from __future__ import annotations

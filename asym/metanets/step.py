@@ -1,7 +1,7 @@
 """A training step of a reader in pieces: same gradient, less memory.
 
-Networks of a batch do not meet inside a graph reader or an MLP, so the gradient of a mean loss over the batch is the sum of
-those over its pieces. Activations of one piece are held at a time. Readers with batch norm (DMC) see the piece's
+Networks of a batch do not meet inside a graph reader or an MLP, so the gradient of a mean loss over the batch is the
+sum of those over its pieces. Activations of one piece are held at a time. Readers with batch norm (DMC) see the piece's
 statistics, and are best given the batch as one piece.
 """
 

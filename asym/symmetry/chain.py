@@ -11,13 +11,14 @@ the diagonal matrices Q with σ(Q x) = Q σ(x).
 
 Together with the permutations P of units (channels, for a convolution) these act on the weights of hidden layers by
 
-    W'_l = P_l Q_l W_l Q_{l−1}⁻¹ P_{l−1}ᵀ,      b'_l = P_l Q_l b_l                                            (Q_L = P_L = 1)
+    W'_l = P_l Q_l W_l Q_{l−1}⁻¹ P_{l−1}ᵀ,      b'_l = P_l Q_l b_l,      Q_L = P_L = 1,
 
-and leave the network's function as it is: (Godfrey et al. 2022, "On the Symmetries of Deep Learning Models"; Kalogeropoulos
-et al. 2024, arXiv 2406.10685, proposition 4.1). A convolution's kernel from channel j to i takes q_i / q_j as a whole.
-Average pooling is linear in each channel and changes nothing; max pooling commutes with q > 0 and not with q = −1, so
-that a tanh layer before it is left with "none". A linear layer that reads a flattened feature map has one column for each
-(channel, position); all positions of a channel move together, so its "kernel" has as many entries as there are positions.
+and leave the network's function as it is (Godfrey et al. 2022, "On the Symmetries of Deep Learning Models";
+Kalogeropoulos et al. 2024, arXiv 2406.10685, proposition 4.1). A convolution's kernel from channel j to i takes
+q_i / q_j as a whole. Average pooling is linear in each channel and changes nothing; max pooling commutes with q > 0 and
+not with q = −1, so that a tanh layer before it is left with "none". A linear layer that reads a flattened feature map
+has one column for each (channel, position); all positions of a channel move together, so its "kernel" has as many
+entries as there are positions.
 """
 
 from __future__ import annotations
@@ -178,7 +179,10 @@ class _Reader:
         for node in graph.nodes:
             if node.op == "placeholder" and node.name not in self.names:
                 if self.value is not None:
-                    raise ValueError(f"module: takes a second input or constant {node.name!r}; a chain has one input")
+                    raise ValueError(
+                        f"module: takes a second input or constant {node.name!r}; "
+                        "of a masked network give the plain form"
+                    )
                 self.value = node
             elif node.op == "call_function":
                 self.step(node)

@@ -1,6 +1,6 @@
 """Scalings, sign flips and permutations acting on the hidden units of chains, and how to remove or draw them.
 
-    W'_l = P_l Q_l W_l Q_{l−1}⁻¹ P_{l−1}ᵀ,      b'_l = P_l Q_l b_l                        (`chain.py` says which Q are allowed)
+    W'_l = P_l Q_l W_l Q_{l−1}⁻¹ P_{l−1}ᵀ,      b'_l = P_l Q_l b_l            (`chain.py`: which Q are allowed)
 
 All functions are pure and act on dicts of tensors `*lead *shape`, one network or a stack of them; factors and
 permutations have the same leading axes, one entry a hidden layer.
@@ -10,7 +10,7 @@ before was fixed) and b_i the bias of unit i, it acts with q_i = 1 / ‖(k_i, b_
 scalings get the same weights, since the row of the second is c_i times that of the first. A dead unit (norm 0) keeps
 q_i = 1: what it sends on is zero in any gauge, though its outgoing weights are not fixed; they are set to zero, as the
 network's function does not depend on them (its output σ(0) is 0 for every activation with a scaling law).
-Sign flips are removed by making the entry of (k_i, b_i) that is largest in magnitude positive (exact where it is unique).
+Sign flips are removed by making the entry of (k_i, b_i) that is largest in magnitude positive, if it is unique.
 For sin with a factor ω a unit's bias also has a phase: sin(ω(k x + b + π/ω)) = −sin(ω(k x + b)), so b is brought into
 [−π/2ω, π/2ω] by steps of π/ω, each odd number of which flips the unit's sign. (The released code of ScaleGMN steps by π
 in the raw bias, which is no symmetry unless ω is 1.)
@@ -134,7 +134,7 @@ def gauge_fix(chain: Chain, tensors: Tensors) -> dict[str, Tensor]:
             incoming, outgoing = torch.where(dead, 1.0, 1 / norm), torch.where(dead, 0.0, norm)
         else:
             top = rows.gather(-1, rows.abs().argmax(-1, keepdim=True)).squeeze(-1)
-            incoming = outgoing = torch.where(top < 0, -torch.ones_like(top), torch.ones_like(top))
+            incoming, outgoing = torch.where(top < 0, -torch.ones_like(top), torch.ones_like(top)), top.sign()
         _act(chain, i, out, incoming, outgoing, lead)
     return out
 

@@ -1,11 +1,11 @@
 """Messages against the direction of the network, from the units of layer l to those of layer l − 1 that they read.
 
-A forward edge from j (layer l − 1) to i (layer l) scales as q_i / q_j. A backward message from i to j has to scale as q_j,
-and so cannot be made of the edge and of h_i as a forward message is, unless q = ±1. Four forms:
+A forward edge from j (layer l − 1) to i (layer l) scales as q_i / q_j. A backward message from i to j has to scale as
+q_j, and so cannot be made of the edge and of h_i as a forward message is, unless q = ±1. Four forms:
 
     norm         with n = ‖h‖ (1 where q is not positive-scaling), the edge ê_ij = e_ij n_j / n_i is invariant:
                      m_j = n_j Σ_i MLP([h̃_j; h̃_i; C ê_ij])
-                 exact, and nothing is divided by a weight. A dead unit j gets 0 (n_j = 0); from a dead unit i comes ê = 0.
+                 exact, and nothing is divided by a weight. A dead unit j gets 0 (n_j = 0); from a dead one ê = 0 comes.
                  Where either end has q = ±1 the product (Γ_e ê) ⊙ (Γ_v h_i / n_i) scales with the sign of q_j, and the
                  message is n_j times a ScaleEq (for signs) or an MLP (else) of it.
     reciprocal   a second set of edges that starts at 1 / w entry by entry, 1 / 0 := 0 (the paper, appendix A.2), scales
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asym.metanets.scale_gmn.blocks import MLP, Message, gamma
-from asym.metanets.scale_gmn.dense import Edges, project, unit
+from asym.metanets.scale_gmn.dense import Edges, inverse_or_zero, project, unit
 
 BACKWARD = ("norm", "reciprocal", "pinv", "shipped")
 
@@ -101,8 +101,7 @@ class NormMessages(nn.Module):
 def _ratio(own: Tensor | None, other: Tensor | None) -> Tensor | None:
     """n_j / n_i for every edge, `out in n 1`; 0 where n_i is 0."""
     if other is not None:
-        inverse = other.reciprocal()
-        other = torch.where(torch.isfinite(inverse), inverse, torch.zeros_like(inverse))[:, None]
+        other = inverse_or_zero(other)[:, None]
     if own is None:
         return other
     return own[None] if other is None else own[None] * other
@@ -113,7 +112,6 @@ def start_of(features: Tensor, form: str) -> Tensor:
     if form == "shipped":
         return features
     if form == "reciprocal":
-        return torch.where(features == 0, torch.zeros_like(features), 1 / features)
+        return features.sign() * inverse_or_zero(features.abs())
     direction, norm = unit(features)
-    inverse = norm.reciprocal()
-    return direction * torch.where(torch.isfinite(inverse), inverse, torch.zeros_like(inverse))
+    return direction * inverse_or_zero(norm)

@@ -44,7 +44,7 @@ def gamma(inputs: int, outputs: int) -> nn.Linear:
 class MLP(nn.Module):
     """Linear → LayerNorm → SiLU → linear on the concatenation of `parts` vectors of `width` channels.
 
-    The first layer's weight is used part by part (`pieces`), so that a part that is the same for many edges is mapped once.
+    The first layer's weight is used part by part (`pieces`): a part that is the same for many edges is mapped once.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class ScaleEq(nn.Module):
 
 
 class Message(nn.Module):
-    """Σ over the edges of a unit of ScaleEq([h; z]), where the edges z have the unit's multiplier; h, its state, is optional.
+    """Σ over the edges of a unit of ScaleEq([h; z]); the edges z have the unit's multiplier, its state h is optional.
 
     The two parts are made canonical apart, so that the receiver's share of every map is worked out once a node.
 

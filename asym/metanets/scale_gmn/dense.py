@@ -4,10 +4,10 @@ The networks of a stack share their architecture, so no edge needs an index. Wit
 
     nodes of layer l   `width_l n d`,        edges of layer l   `width_l width_{l−1} n d`  (target, source),
 
-a source's state meets all its edges by broadcasting over the first axis, a target's over the second, and summing messages
-over sources is a sum over the second axis. A linear map of a pair [a_ij; v_j] is a map of a_ij plus a map of v_j, the
-latter done once a node; a linear map after a sum is done once a node too. The plain form with gather and scatter, which
-does all of this once an edge, is in `benchmarks/`.
+a source's state meets all its edges by broadcasting over the first axis, a target's over the second, and summing
+messages over sources is a sum over the second axis. A linear map of a pair [a_ij; v_j] is a map of a_ij plus a map of
+v_j, the latter done once a node; a linear map after a sum is done once a node too. The plain form with gather and
+scatter, which does all of this once an edge, is in `benchmarks/`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ class Raw(NamedTuple):
     lift: Float[Tensor, "d taps"]
 
 
-Edges = Float[Tensor, "out in n d"] | Raw
+Edges = Tensor | Raw
+"""Edges of a layer, `out in n d`, or before the first round raw ones."""
 
 
 def project(edges: Edges, weight: Float[Tensor, "k d"]) -> Float[Tensor, "out in n k"]:
-    """W e for every edge; raw edges are mapped by the product W · lift, which is far cheaper than lifting them first."""
+    """W e for every edge; raw edges are mapped by the product W · lift, far cheaper than lifting them first."""
     if isinstance(edges, Raw):
         return F.linear(edges.features, weight @ edges.lift)
     return F.linear(edges, weight)
@@ -43,15 +44,16 @@ class _Unit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        inverse = norm.reciprocal()
-        inverse = torch.where(torch.isfinite(inverse), inverse, torch.zeros_like(norm))
+        inverse = inverse_or_zero(norm)
         result = x * inverse
         ctx.save_for_backward(result, inverse)
         return result, norm
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+    def backward(  # type: ignore[override]
+        ctx: Any, *grads: Tensor
+    ) -> Tensor:
         (du, dn), (result, inverse) = grads, ctx.saved_tensors
         along = torch.linalg.vecdot(du, result).unsqueeze(-1)
         return torch.addcmul(du, result, along, value=-1).mul_(inverse).addcmul_(result, dn)
@@ -64,6 +66,12 @@ def unit(x: Float[Tensor, "*b d"]) -> tuple[Float[Tensor, "*b d"], Float[Tensor,
     First derivatives only.
     """
     return _Unit.apply(x)  # type: ignore[return-value]
+
+
+def inverse_or_zero(norm: Tensor) -> Tensor:
+    """1 / norm, and 0 with derivative 0 where that would not be finite."""
+    small = norm < 2 * torch.finfo(norm.dtype).tiny
+    return torch.where(small, torch.zeros_like(norm), torch.where(small, torch.ones_like(norm), norm).reciprocal())
 
 
 @dataclass(frozen=True)
@@ -96,10 +104,10 @@ def schedule(
     found = []
     for step in reversed(range(rounds)):
         updated = edges if edge_updates and (step < rounds - 1 or weights) else frozenset()
-        ahead = frozenset(l for l in nodes if l > 0)
-        back = frozenset(l + 1 for l in nodes if l < layers) if both else frozenset()
+        ahead = frozenset(k for k in nodes if k > 0)
+        back = frozenset(k + 1 for k in nodes if k < layers) if both else frozenset()
         found.append(Round(nodes, ahead, back, updated))
         touched = ahead | back | updated
-        nodes = nodes | frozenset(l - 1 for l in touched) | back | updated
+        nodes = nodes | frozenset(k - 1 for k in touched) | back | updated
         edges = touched | edges
     return found[::-1]

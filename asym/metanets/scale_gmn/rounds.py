@@ -8,7 +8,7 @@ For node layers l with states h (multiplier q_i) and edge layers with states e (
     edges     e'_ij = (Γ_E e_ij) ⊙ MLP([h̃_j; h̃_i])                 with the old h
     skip      h'_i += S h_i
 
-Source: arXiv 2406.10685, sections 5.2 and 5.3, and its released code (where the forms differ the code's is the default).
+Source: arXiv 2406.10685, sections 5.2 and 5.3, and its released code (whose form is the default where they differ).
 """
 
 from __future__ import annotations
@@ -96,31 +96,33 @@ class ScaleRound(nn.Module):
         """New states of L + 1 node layers and L edge layers; those that `todo` leaves out stay as they were."""
         canonical = [self.canonical(h, kind) for h, kind in zip(states, kinds)]
         new_states, new_edges, new_back = list(states), list(edges), list(back_edges)
-        for l in sorted(todo.nodes):
+        for k in sorted(todo.nodes):
             ahead = (
-                self._ahead(l, states, canonical, edges, kinds) if l in todo.forward else torch.zeros_like(states[l])
+                self._ahead(k, states, canonical, edges, kinds) if k in todo.forward else torch.zeros_like(states[k])
             )
             behind = None
             if self.back is not None:
-                behind = torch.zeros_like(states[l])
-                if l + 1 in todo.backward:
-                    wires = back_edges[l] if back_edges else edges[l]
-                    behind = self.back(l + 1, states, canonical, wires, kinds)
-                    behind = behind / len(states[l + 1]) if self.mean else behind
-            new = self.update(concat(states[l], ahead, behind), kinds[l])
+                behind = torch.zeros_like(states[k])
+                if k + 1 in todo.backward:
+                    wires = back_edges[k] if back_edges else edges[k]
+                    behind = self.back(k + 1, states, canonical, wires, kinds)
+                    behind = behind / len(states[k + 1]) if self.mean else behind
+            new = self.update(concat(states[k], ahead, behind), kinds[k])
             if self.skip is not None:
-                new = new + self.skip(states[l])
-            new_states[l] = F.dropout(new, self.dropout, self.training)
-        for l in sorted(todo.edges) if self.edges is not None else ():
-            new_edges[l - 1] = self.edges(edges[l - 1], canonical[l - 1], canonical[l])
+                new = new + self.skip(states[k])
+            new_states[k] = F.dropout(new, self.dropout, self.training)
+        for k in sorted(todo.edges):
+            if self.edges is None:
+                break
+            new_edges[k - 1] = self.edges(edges[k - 1], canonical[k - 1], canonical[k])
             if self.back_edges is not None:
-                new_back[l - 1] = self.back_edges(back_edges[l - 1], canonical[l - 1], canonical[l])
+                new_back[k - 1] = self.back_edges(back_edges[k - 1], canonical[k - 1], canonical[k])
         return new_states, new_edges, new_back
 
-    def _ahead(self, l, states, canonical, edges, kinds) -> Tensor:
-        z = project(edges[l - 1], self.edge.weight) * self.source(states[l - 1])[None]
-        total = self.message(z, kinds[l], 1, states[l], canonical[l])
-        return total / len(states[l - 1]) if self.mean else total
+    def _ahead(self, k: int, states, canonical, edges, kinds) -> Tensor:
+        z = project(edges[k - 1], self.edge.weight) * self.source(states[k - 1])[None]
+        total = self.message(z, kinds[k], 1, states[k], canonical[k])
+        return total / len(states[k - 1]) if self.mean else total
 
 
 class PlainRound(nn.Module):
@@ -153,23 +155,25 @@ class PlainRound(nn.Module):
     ) -> tuple[list[Tensor], list[Edges], list[Edges]]:
         """As `ScaleRound.forward`; kinds make no difference."""
         new_states, new_edges = list(states), list(edges)
-        for l in sorted(todo.nodes):
-            ahead, behind = torch.zeros_like(states[l]), None
-            if l in todo.forward:
-                ahead = self._sum(self.message, edges[l - 1], states[l - 1], 1)
+        for k in sorted(todo.nodes):
+            ahead, behind = torch.zeros_like(states[k]), None
+            if k in todo.forward:
+                ahead = self._sum(self.message, edges[k - 1], states[k - 1], 1)
             if self.back is not None:
-                behind = torch.zeros_like(states[l])
-                if l + 1 in todo.backward:
-                    behind = self._sum(self.back, edges[l], states[l + 1], 0)
-            new = self.update(concat(states[l], ahead, behind))
+                behind = torch.zeros_like(states[k])
+                if k + 1 in todo.backward:
+                    behind = self._sum(self.back, edges[k], states[k + 1], 0)
+            new = self.update(concat(states[k], ahead, behind))
             if self.skip is not None:
-                new = new + self.skip(states[l])
-            new_states[l] = F.dropout(new, self.dropout, self.training)
-        for l in sorted(todo.edges) if self.edges is not None else ():
+                new = new + self.skip(states[k])
+            new_states[k] = F.dropout(new, self.dropout, self.training)
+        for k in sorted(todo.edges):
+            if self.edges is None:
+                break
             edge, source, target = self.edges.pieces
-            pre = project(edges[l - 1], edge) + F.linear(states[l - 1], source)[None]
-            pre = pre + F.linear(states[l], target, self.edges.first.bias)[:, None]
-            new_edges[l - 1] = self.edges.second(self.edges.after(pre))
+            pre = project(edges[k - 1], edge) + F.linear(states[k - 1], source)[None]
+            pre = pre + F.linear(states[k], target, self.edges.first.bias)[:, None]
+            new_edges[k - 1] = self.edges.second(self.edges.after(pre))
         return new_states, new_edges, []
 
     def _sum(self, mlp: MLP, edges: Edges, senders: Tensor, axis: int) -> Tensor:
