@@ -25,6 +25,22 @@ ALIGNMENTS = ("none", "weight", "activation")
 DATASETS = ("digits", "fashion_mnist", "mnist", "cifar10", "cifar100", "digits-graph", "ogbn-arxiv")
 """Built-in data sets, the last two graphs; `imagefolder:PATH` and `package.module:loader` are accepted beside them."""
 
+METANETS = (
+    "stats",
+    "stats-boost",
+    "hyper-boost",
+    "flat",
+    "dmc",
+    "deepsets",
+    "nfn-np",
+    "nfn-hnp",
+    "gmn",
+    "gmn-b",
+    "scale-gmn",
+    "scale-gmn-b",
+)
+"""Networks that read weights (`asym.metanets`)."""
+
 NORMS = ("group", "batch", "layer", "none")
 
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam", "adamw")
