@@ -15,6 +15,8 @@ ARCHS = (
     "small-cnn",
     "gnn",
     "gnn-linear",
+    "transformer",
+    "transformer-plain",
 )
 """Built-in architectures; `timm/<name>` and `package.module:factory` are accepted beside them."""
 

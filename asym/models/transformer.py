@@ -156,11 +156,10 @@ _SHARED: dict[str, Any] = {
     "input_shape": (1, 28, 28),
     "depth": 2,
     "free_depth": True,
-    "norms": ("layer",),
 }
 
 
-@register("transformer", activations=("gelu", "relu", "tanh", "silu"), **_SHARED)
+@register("transformer", norms=("layer",), activations=("gelu", "relu", "tanh", "silu"), **_SHARED)
 def transformer(
     *, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str
 ) -> Transformer:
@@ -168,9 +167,9 @@ def transformer(
     return _make(False, input_shape, classes, width, depth, activation)
 
 
-@register("transformer-plain", activations=("relu", "gelu", "tanh", "silu"), **_SHARED)
+@register("transformer-plain", norms=("none",), activations=("relu", "gelu", "tanh", "silu"), **_SHARED)
 def transformer_plain(
     *, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str
 ) -> Transformer:
-    """The zoo's encoder of `depth` blocks; D = 2 · round(16 · width)."""
+    """The zoo's encoder of `depth` blocks; D = 2 · round(16 · width). Its norms have no scale and shift to choose."""
     return _make(True, input_shape, classes, width, depth, activation)

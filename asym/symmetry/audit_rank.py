@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 FLOOR = 1e-7
 ROUNDING = 1e-16
@@ -64,17 +65,22 @@ def jacobian(
     def whole(values: dict[str, Tensor], x: Any) -> Tensor:
         return functional_call(model, {**rest, **values}, (x,))
 
-    if joint:
-        part = jacrev(lambda values: whole(values, x).flatten(), chunk_size=64)(trainable)
-    else:
-        each = vmap(jacrev(lambda values, x: whole(values, x[None])[0].flatten()), in_dims=(None, 0), chunk_size=32)
-        part = {name: value.flatten(0, 1) for name, value in each(trainable, x).items()}
+    with sdpa_kernel(SDPBackend.MATH):  # the fused kernels cannot be batched
+        part = _parts(whole, trainable, x, joint)
     count = len(next(iter(part.values())))
     rows = torch.zeros(count, total, dtype=torch.float64)
     for name, source in wanted.items():
         free = source.ravel() >= 0
         rows.index_add_(1, source.ravel()[free], part[name].reshape(count, source.numel())[:, free])
     return rows
+
+
+def _parts(whole: Any, trainable: dict[str, Tensor], x: Any, joint: bool) -> dict[str, Tensor]:
+    """The Jacobian by parameter, `[rows, *shape]`."""
+    if joint:
+        return jacrev(lambda values: whole(values, x).flatten(), chunk_size=64)(trainable)  # type: ignore
+    each = vmap(jacrev(lambda values, x: whole(values, x[None])[0].flatten()), in_dims=(None, 0), chunk_size=32)
+    return {name: value.flatten(0, 1) for name, value in each(trainable, x).items()}
 
 
 def shares_statistics(model: nn.Module) -> bool:
