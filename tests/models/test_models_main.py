@@ -31,7 +31,7 @@ def test_table(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == list(COLUMNS)
     assert lines[2].split() == ["resnet8", "w", "1.0", "3x32x32", "10", "60,634", "78,042"]
-    assert len(lines) == 1 + len(rows("resnet8")) == 17
+    assert len(lines) == 1 + len(rows("resnet8")) == 1 + 2 * len(VARIANTS)  # two widths
 
 
 def test_bad_input_is_one_line_and_code_2(capsys):
