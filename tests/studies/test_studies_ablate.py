@@ -44,34 +44,45 @@ def _stable(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns=list(VOLATILE)).sort_values(list(ablate.KEY)).reset_index(drop=True)
 
 
+class Study:
+    """One folder in which each factor is run once, when a test first asks for it."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.rows = folder, {}
+
+    def table(self, factor: str, what: str = "") -> pd.DataFrame:
+        if factor not in self.rows:
+            self.rows[factor] = ablate.run(_config(self.folder, factor, **self.options(factor)))
+        return _table(self.folder, factor, what)
+
+    @staticmethod
+    def options(factor: str):
+        return {"grid": 3} if factor == "plane" else {}
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ablate")
-    return folder, ablate.run(_config(folder, "all", grid=3))
+    return Study(tmp_path_factory.mktemp("ablate"))
 
 
-@pytest.fixture
-def no_training(monkeypatch):
-    def never(*args, **kwargs):
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(runs_module, "train_chunk", never)
+def _never(*args, **kwargs):
+    raise AssertionError("trained again")
 
 
 @pytest.mark.parametrize("factor", FACTORS)
 def test_every_level_has_a_row_a_pair_with_end_points_and_an_interval(factor, study):
-    folder, everything = study
-    rows = _table(folder, factor)
+    rows = study.table(factor)
     assert not rows.duplicated(list(ablate.KEY)).any()
     assert set(rows.groupby(["level", "variant", "alignment"])["pair"].apply(tuple)) == {(0, 1)}
-    assert len(everything[everything["factor"] == factor]) == len(rows)
+    assert len(study.rows[factor]) == len(rows)
+    assert set(rows["factor"]) == {factor}
     ends = ["loss_a", "loss_b", "acc_a", "acc_b"] if "loss_a" in rows else ["loss", "acc", "loss_worst", "acc_worst"]
     measured = ["barrier_loss_mid", "barrier_acc_mid", *ends]
     told = ["study", "preset", "config", "arch", "dataset", "seed_a", "mask_seed", "params", "lr", "epochs", "wall_s",
             "device", "torch", "commit", "diverged_a", "diverged_b", "epochs_to_target"]  # fmt: skip
     assert set(measured + told) <= set(rows.columns)
     assert rows[measured].notna().all().all()
-    summary = _table(folder, factor, "_summary")
+    summary = study.table(factor, "_summary")
     assert len(summary) == len(rows) / 2
     for row in summary.to_dict("records"):
         part = rows[(rows["level"] == row["level"]) & (rows["variant"] == row["variant"])]
@@ -82,52 +93,64 @@ def test_every_level_has_a_row_a_pair_with_end_points_and_an_interval(factor, st
         assert row["loss_low"] <= row["loss"] <= row["loss_high"]
 
 
-def test_networks_are_those_of_the_connectivity_study(study, no_training, tmp_path):
-    folder, _ = study
-    options = {**SMALL, "runs": folder / "runs", "out": tmp_path}
+def test_networks_are_those_of_the_connectivity_study(study, tmp_path, monkeypatch):
+    zero = study.table("zero")
+    study.table("gate")
+    monkeypatch.setattr(runs_module, "train_chunk", _never)
+    options = {**SMALL, "runs": study.folder / "runs", "out": tmp_path}
     rows = lmc.run(lmc.Config(variants=("standard", "sigma", "w"), **options))
-    zero = _table(folder, "zero").set_index(["variant", "alignment", "pair"])["barrier_loss_mid"]
+    zero = zero.set_index(["variant", "alignment", "pair"])["barrier_loss_mid"]
     for row in rows[rows["variant"] != "sigma"].to_dict("records"):
         assert zero[row["variant"], row["alignment"], row["pair"]] == row["barrier_loss_mid"]
 
 
-def test_again_changes_nothing_and_trains_nothing(study, no_training):
-    folder, _ = study
-    for factor in ("init", "merge", "plane", "temperature"):
-        files = sorted((folder / "results").glob(f"{ablate.table_name(factor)}*.csv"))
-        before = [file.read_text() for file in files]
-        ablate.run(_config(folder, factor, **({"grid": 3} if factor == "plane" else {})))
-        assert [file.read_text() for file in files] == before
+@pytest.mark.parametrize("factor", ["init", "merge", "plane", "temperature"])
+def test_again_changes_nothing_and_trains_nothing(factor, study, monkeypatch):
+    study.table(factor)
+    files = sorted((study.folder / "results").glob(f"{ablate.table_name(factor)}*.csv"))
+    before = [file.read_text() for file in files]
+    monkeypatch.setattr(runs_module, "train_chunk", _never)
+    ablate.run(_config(study.folder, factor, **study.options(factor)))
+    assert [file.read_text() for file in files] == before
+
+
+def test_all_factors_are_planned_and_run_in_their_order(tmp_path, monkeypatch):
+    done = []
+
+    def note(config, prepared):
+        done.extend(part.name for part in prepared)
+        return pd.DataFrame()
+
+    monkeypatch.setattr(ablate_work, "execute", note)
+    ablate.run(_config(tmp_path, "all"))
+    assert done == list(FACTORS)
 
 
 def test_a_merge_of_two_is_the_middle_of_their_line(study):
-    folder, _ = study
     key = ["variant", "alignment", "pair"]
-    merged = _table(folder, "merge")
+    merged = study.table("merge")
     two, three = (merged[merged["k"] == k].set_index(key) for k in (2, 3))
-    lines = _table(folder, "zero").set_index(key).loc[two.index]
+    lines = study.table("zero").set_index(key).loc[two.index]
     np.testing.assert_allclose(two["barrier_loss_mid"], lines["barrier_loss_mid"], atol=1e-5)
     np.testing.assert_allclose(two["loss"], (lines["loss_a"] + lines["loss_b"]) / 2, rtol=1e-6)
     assert (two["barrier_loss_mid"] - three["barrier_loss_mid"]).abs().min() > 1e-4
 
 
 def test_the_centre_of_the_plane_is_a_merge_of_three(study):
-    folder, _ = study
     key = ["variant", "alignment", "pair"]
-    merged = _table(folder, "merge")
+    merged = study.table("merge")
     three = merged[merged["k"] == 3].set_index(key)["loss_mid"]
-    centre = _table(folder, "plane").set_index(key)["loss_mid"]
+    centre = study.table("plane").set_index(key)["loss_mid"]
     np.testing.assert_allclose(centre, three.loc[centre.index], rtol=1e-5)
-    grid = _table(folder, "plane", "_grid")
+    grid = study.table("plane", "_grid")
     assert set(grid["pair"]) == {0}
     assert (grid.groupby(["variant", "alignment"]).size() == 3 * 3 + 3).all()
 
 
 def test_calibration_changes_losses_and_no_accuracy(study):
-    folder, _ = study
     key = ["variant", "alignment", "pair"]
-    rows = _table(folder, "temperature").set_index(key)
-    lines = _table(folder, "zero").set_index(key).loc[rows.index]
+    rows = study.table("temperature").set_index(key)
+    lines = study.table("zero").set_index(key).loc[rows.index]
     np.testing.assert_allclose(rows["barrier_loss_mid"], lines["barrier_loss_mid"], atol=1e-5)
     np.testing.assert_allclose(rows["barrier_acc_max"], lines["barrier_acc_max"], atol=1e-9)
     assert (rows["temperature_mid"] > 0).all()
@@ -135,21 +158,20 @@ def test_calibration_changes_losses_and_no_accuracy(study):
 
 
 def test_a_shorter_training_is_the_beginning_of_the_full_one(study):
-    folder, _ = study
-    rows = _table(folder, "time")
+    rows = study.table("time")
     full = rows[(rows["value"] == 2) & (rows["variant"] == "w")].set_index("pair")["loss_a"]
-    whole = _table(folder, "zero")
+    whole = study.table("zero")
     whole = whole[(whole["variant"] == "w") & (whole["alignment"] == "none")].set_index("pair")["loss_a"]
     assert full.to_dict() == whole.to_dict()
     lengths: dict[float, set[int]] = {}
-    for file in (folder / "runs" / "population").rglob("table-history.parquet"):
+    for file in (study.folder / "runs" / "population").rglob("table-history.parquet"):
         history = pd.read_parquet(file)
         lengths.setdefault(history["train_loss"].iloc[0], set()).add(int(history["epoch"].max()))
     assert sum(epochs == {1, 2} for epochs in lengths.values()) == 4  # two pairs of two variants begin alike
 
 
 def test_the_smaller_standard_network_has_the_w_network_s_size(study):
-    rows = _table(study[0], "equal-params")
+    rows = study.table("equal-params")
     size = rows.groupby("level")["params"].first()
     near, far = (abs(size[level] - size["W"]) for level in ("standard, W's parameter count", "standard"))
     assert near < 0.1 * far
@@ -172,7 +194,7 @@ def test_the_rate_is_tuned_once_for_a_variant_or_at_each_level(tmp_path):
 
 
 def test_what_was_measured_before_a_failure_is_kept_and_the_rest_follows(study, tmp_path, monkeypatch):
-    calls = []
+    whole, calls = study.table("gate"), []
 
     def fails_late(group):
         calls.append(group)
@@ -186,7 +208,7 @@ def test_what_was_measured_before_a_failure_is_kept_and_the_rest_follows(study, 
     assert len(_table(tmp_path, "gate")) == 2
     monkeypatch.setattr(ablate_work, "measure_group", ablate_measure.measure_group)
     ablate.run(_config(tmp_path, "gate"))
-    pd.testing.assert_frame_equal(_stable(_table(tmp_path, "gate")), _stable(_table(study[0], "gate")))
+    pd.testing.assert_frame_equal(_stable(_table(tmp_path, "gate")), _stable(whole))
 
 
 @pytest.mark.parametrize("factor", ["gate", "merge", "plane", "temperature"])
