@@ -1,5 +1,6 @@
 """What the README tells a reader to type works: commands parse, Python runs."""
 
+import importlib
 import re
 import shlex
 import subprocess
@@ -34,16 +35,10 @@ def test_commands_parse(command):
         assert set(words[1:]) <= MAKE_TARGETS
     elif words[:2] == ["python3", "-m"] or words[0] == ".venv/bin/pip":
         assert words[2] in ("venv", "-e")
-    elif words[:3] == ["python", "-m", "studies.lmc"]:
-        from studies import lmc
+    elif words[2].partition(".")[0] in ("studies", "figures"):
         from studies.cli import parse
 
-        parse(lmc.Config, words[3:], prog="lmc", description="")
-    elif words[:3] == ["python", "-m", "figures.lmc"]:
-        from figures import lmc as figure
-        from studies.cli import parse
-
-        parse(figure.Config, words[3:], prog="figures", description="")
+        parse(importlib.import_module(words[2]).Config, words[3:], prog=words[2], description="")
     else:
         assert words[:2] == ["python", "-m"], command
         assert (ROOT / words[2].replace(".", "/") / "__main__.py").is_file()
