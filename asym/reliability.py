@@ -27,7 +27,7 @@ BINS = 15
 class Bins(NamedTuple):
     """A reliability diagram: one entry a bin; NaN in empty ones."""
 
-    count: np.ndarray
+    size: np.ndarray
     confidence: np.ndarray
     """Mean confidence."""
     accuracy: np.ndarray
@@ -37,7 +37,7 @@ class Bins(NamedTuple):
     def error(self) -> float:
         """Σ |B|/N · |accuracy − confidence|."""
         gap = np.abs(self.accuracy - self.confidence)
-        return float(np.nansum(self.count * gap) / self.count.sum())
+        return float(np.nansum(self.size * gap) / self.size.sum())
 
 
 def reliability(probabilities: ArrayLike, labels: ArrayLike, bins: int = BINS, *, adaptive: bool = False) -> Bins:

@@ -135,10 +135,17 @@ def kl_parts(
     return 0.5 * ((trace + square) / variance - entries + entries * math.log(variance) - log_det)
 
 
-def log_det_one_plus(g: Float[Tensor, "*l k k"]) -> Float[Tensor, "*l"]:
-    """log det(I + G) for positive semi-definite G."""
-    chol = torch.linalg.cholesky(g + torch.eye(g.shape[-1], dtype=g.dtype, device=g.device))
-    return 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+def log_det_and_inverse(g: Float[Tensor, "*l k k"]) -> tuple[Tensor, Tensor]:
+    """log det(I + G) and (I + G)⁻¹ for positive semi-definite G; NaN, not an error, where G is not finite."""
+    eye = torch.eye(g.shape[-1], dtype=g.dtype, device=g.device)
+    chol, failed = torch.linalg.cholesky_ex(g + eye)
+    value = 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+    return torch.where(failed > 0, torch.nan, value), torch.cholesky_inverse(chol)
+
+
+def log_det_one_plus(g: Float[Tensor, "*l k k"]) -> Tensor:
+    """log det(I + G), see `log_det_and_inverse`."""
+    return log_det_and_inverse(g)[0]
 
 
 def _exp(x: Tensor | float) -> Tensor | float:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from asym.bayes.guides import Guide, draw, gram, kl_parts, log_det_one_plus
+from asym.bayes.guides import Guide, draw, gram, kl_parts, log_det_and_inverse, log_det_one_plus
 from asym.bayes.layers import RandomLayer, random_layers
 from asym.bayes.likelihoods import Categorical, Gaussian
 from asym.bayes.local import LocalLinear
@@ -161,9 +161,8 @@ class Posterior:
         grams = [gram(factor, logvar) for factor, logvar in factors if factor is not None]
         inverse, total = None, torch.zeros(len(noise), device=noise.device, dtype=noise.dtype)
         if grams:
-            stacked = torch.stack(grams)
-            total -= 0.5 * log_det_one_plus(stacked).sum(dim=0)
-            inverse = torch.linalg.inv(stacked + torch.eye(k, device=noise.device, dtype=noise.dtype))
+            log_det, inverse = log_det_and_inverse(torch.stack(grams))
+            total -= 0.5 * log_det.sum(dim=0)
         for i, (layer, local, mask) in enumerate(zip(self.layers, self.local, self.masks)):
             (mean, factor, logvar), own, s2 = self._parts(views, layer), next(parts), layer.variance
             total += kl_parts(mean, factor, logvar, mask, layer.entries, s2, grams[i] if grams else None)

@@ -64,7 +64,7 @@ def predict(
     widest = min(BATCH, len(inputs))
     try:
         for _ in range(samples):
-            noise = torch.empty(len(theta), posterior.noise_size(widest), device=device)
+            noise = torch.empty(len(theta), posterior.noise_size(widest), device=device, dtype=theta.dtype)
             for row, generator in zip(noise, generators):
                 row.normal_(generator=generator)
             if any(posterior.local):
@@ -85,7 +85,7 @@ def _local(posterior, views, inputs, generators, noise, statistics) -> Tensor:
     out = []
     for part in inputs.split(BATCH):
         if len(part) * len(noise) and noise.shape[1] != posterior.noise_size(len(part)):
-            noise = torch.empty(len(noise), posterior.noise_size(len(part)), device=noise.device)
+            noise = noise.new_empty(len(noise), posterior.noise_size(len(part)))
         if out:
             for row, generator in zip(noise, generators):
                 row.normal_(generator=generator)

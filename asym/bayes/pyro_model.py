@@ -90,7 +90,8 @@ def pyro_model(
         with poutine.scale(scale=kl_weight):
             values = {
                 layer.name: pyro.sample(
-                    layer.name, dist.Normal(0.0, math.sqrt(layer.variance)).expand([layer.entries]).to_event(1)
+                    layer.name,
+                    dist.Normal(torch.zeros(layer.entries), math.sqrt(layer.variance)).to_event(1),
                 )
                 for layer in assembler.layers
             }

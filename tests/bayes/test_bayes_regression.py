@@ -28,17 +28,19 @@ def problem():
     return x, y, covariance @ full.T @ y.double() / NOISE**2, covariance
 
 
-def _fit(x, y, guide, steps=6000, networks=None):
+def _fit(x, y, guide, networks=None, steps=700, samples=64):
+    """Adam on the ELBO with many samples a step, so that few steps do."""
     networks = networks or [nn.Linear(D, 1)]
     family = Posterior(networks, RULES, guide, likelihood=Gaussian(NOISE))
     theta = nn.Parameter(family.initial(networks, [0]))
-    theta.grad = torch.zeros_like(theta)
-    adam = torch.optim.Adam([theta], lr=0.02)
+    adam = torch.optim.Adam([theta], lr=0.05)
     decay = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: max(1e-3, 1 - step / steps))
     g = torch.Generator().manual_seed(0)
+    inputs, targets = x.expand(samples, *x.shape), y.expand(samples, -1)
     for _ in range(steps):
-        noise = torch.randn(1, family.noise_size(N), generator=g)
-        family.gradient(theta.detach(), x[None], y[None], noise, 1 / N, theta.grad)
+        noise = torch.randn(samples, family.noise_size(N), generator=g)
+        nll, kl = family.elbo(theta.expand(samples, -1), inputs, targets, noise)
+        (theta.grad,) = torch.autograd.grad(nll.mean() + kl.mean() / N, theta)
         adam.step()
         decay.step()
     return family, {k: v[0] for k, v in family.layout.views(theta.detach()).items()}

@@ -27,7 +27,7 @@ def _run(data, *, variant="w", epochs=3, seeds=(0, 1), lr=3e-3, guide=None, **op
 
 
 def test_it_learns_and_fixed_places_stay_zero(data):
-    result = _run(data, epochs=8)
+    result = _run(data, epochs=40)
     losses = [h["train_nll"] for h in result.history if h["network"] == 0]
     assert losses[-1] < 0.7 * losses[0]
     assert result.diverged == [0, 0]

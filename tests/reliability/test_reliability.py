@@ -49,7 +49,7 @@ def test_certain_predictions_belong_to_the_last_bin():
     """A bin of its own for confidence 1 would give ½·0 + ½·0.02 and so on: here the two sorts cancel in one bin."""
     p = [[1.0, 0.0], [0.96, 0.04]]
     y = [1, 0]  # the certain one is wrong, the other right
-    assert reliability(p, y).count[-1] == 2
+    assert reliability(p, y).size[-1] == 2
     assert ece(p, y) == pytest.approx(abs(0.5 - 0.98))
     apart = 0.5 * 1.0 + 0.5 * 0.04
     assert apart > ece(p, y)
@@ -57,7 +57,7 @@ def test_certain_predictions_belong_to_the_last_bin():
 
 def test_adaptive_bins_hold_equally_many():
     p, y = _random(1, n=205)
-    counts = reliability(p, y, adaptive=True).count
+    counts = reliability(p, y, adaptive=True).size
     assert counts.sum() == 205
     assert counts.max() - counts.min() <= 1
 

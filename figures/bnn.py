@@ -1,0 +1,186 @@
+"""Figures of the Bayesian study, from its tables alone: training curves, reliability, R̂, a posterior on a plane.
+
+    python -m figures.bnn --results results
+
+Reads `bnn.csv`, `bnn_curves.csv` and `bnn_reliability.csv` and writes, for each architecture and data set, training
+curves with 95 % bands over networks and reliability diagrams; reads `bnn_nuts.csv` and writes R̂ of weights against R̂
+of predictions; reads `bnn_plane.csv` and writes posteriors over two weights. What has no table is not drawn.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from figures.style import COLOURS, COLUMN_IN, NAMES, pyplot, save
+from figures.tables import read
+from studies.cli import run_command
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MADE_BY = "python -m studies.bnn"
+FIGURE = ("arch", "norm", "dataset", "preset", "epochs", "train_images")
+"""Rows that agree in these go into one figure."""
+KEY = ["config", "variant", "method", "instance"]
+OWN_NAMES = NAMES | {"standard-equal": "Standard, equal size", "fixed-scale": "ReLU scale fixed"}
+OWN_COLOURS = COLOURS | {"standard-equal": "#E69F00", "fixed-scale": "#009E73"}
+MARKERS = {"tanh": "o", "relu": "s", "figlu": "D"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of the figures."""
+
+    results: Path = Path("results")
+    """Folder of tables; figures go to its folder `figures`."""
+
+
+def draw(results: Path) -> list[Path]:
+    """Draw all figures that a results folder has tables for; returns the files written.
+
+    Raises:
+        FileNotFoundError: if it has none of the study's tables.
+    """
+    files: list[Path] = []
+    sampled = (results / "bnn_nuts.csv").is_file()
+    if (results / "bnn.csv").is_file() or not sampled:
+        rows = read(results, "bnn.csv", (*FIGURE, *KEY, "kl_weight"), MADE_BY)
+        curves = read(results, "bnn_curves.csv", (*KEY, "epoch", "train_nll", "test_acc"), MADE_BY)
+        bins = read(results, "bnn_reliability.csv", (*KEY, "bins", "count", "confidence", "accuracy"), MADE_BY)
+        for key, group in rows.groupby(list(FIGURE), sort=False, dropna=False):
+            name = _file_name(dict(zip(FIGURE, key)))
+            files += _curves(results / "figures", f"bnn_{name}_curves", group, curves)
+            files += _reliability(results / "figures", f"bnn_{name}_reliability", group, bins)
+    if sampled:
+        rows = read(results, "bnn_nuts.csv", ("variant", "activation", "rhat_weights_median"), MADE_BY)
+        files += _rhat(results / "figures", rows)
+    if (results / "bnn_plane.csv").is_file():
+        plane = read(results, "bnn_plane.csv", ("config", "variant", "a", "b", "log_density"), MADE_BY)
+        files += _plane(results / "figures", plane[plane["config"] == plane["config"].iloc[-1]])
+    return files
+
+
+def _curves(folder: Path, name: str, rows: pd.DataFrame, curves: pd.DataFrame) -> list[Path]:
+    from asym.metrics import mean_interval
+
+    plt = pyplot()
+    weights = sorted(rows.loc[rows["method"] == "vi", "kl_weight"].dropna().unique())
+    if not weights:
+        return []
+    figure, axes = plt.subplots(
+        2, len(weights), figsize=(1.25 * COLUMN_IN * len(weights), 3.6), sharex=True, layout="constrained",
+        squeeze=False,
+    )  # fmt: skip
+    for column, weight in enumerate(weights):
+        part = rows[(rows["method"] == "vi") & (rows["kl_weight"] == weight)]
+        for variant in sorted(part["variant"].unique(), key=list(OWN_NAMES).index):
+            own = curves.merge(part.loc[part["variant"] == variant, KEY], on=KEY)
+            for axis, value in zip(axes[:, column], ("train_nll", "test_acc")):
+                points = [(e, *mean_interval(g[value].to_numpy())[:3]) for e, g in own.groupby("epoch")]
+                if not points:
+                    continue
+                epochs, means, lows, highs = zip(*points)
+                axis.plot(epochs, means, color=OWN_COLOURS[variant], label=OWN_NAMES[variant], linewidth=1.3)
+                axis.fill_between(epochs, lows, highs, color=OWN_COLOURS[variant], alpha=0.15, linewidth=0)
+        axes[0, column].set_title(f"KL × {weight:g}")
+        axes[1, column].set(xlabel="epoch", ylim=(0, 1))
+    axes[0, 0].set_ylabel("training loss\n(nats, one sample)")
+    axes[1, 0].set_ylabel("test accuracy")
+    head = rows.iloc[0]
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure.suptitle(f"{head['arch']}, {head['norm']} norm, on {head['dataset']}: means and 95 % intervals", fontsize=8)
+    return save(figure, folder, name)
+
+
+def _reliability(folder: Path, name: str, rows: pd.DataFrame, bins: pd.DataFrame) -> list[Path]:
+    plt = pyplot()
+    methods = rows[["method", "kl_weight"]].drop_duplicates().sort_values(["method", "kl_weight"])
+    figure, axes = plt.subplots(
+        1, len(methods), figsize=(0.95 * COLUMN_IN * len(methods), 2.5), sharey=True, layout="constrained",
+        squeeze=False,
+    )  # fmt: skip
+    for axis, (method, weight) in zip(axes[0], methods.itertuples(index=False)):
+        same = (rows["kl_weight"] == weight) | (rows["kl_weight"].isna() & (weight != weight))
+        part = rows[(rows["method"] == method) & same]
+        axis.plot([0, 1], [0, 1], color="0.6", linewidth=0.8)
+        for variant in sorted(part["variant"].unique(), key=list(OWN_NAMES).index):
+            own = bins[bins["bins"] == "width"].merge(part.loc[part["variant"] == variant, KEY], on=KEY)
+            own = own[own["count"] > 0]
+            # Bins of all networks together, each weighted with its predictions.
+            own = own.assign(c=own["confidence"] * own["count"], a=own["accuracy"] * own["count"])
+            whole = own.groupby("bin")[["c", "a", "count"]].sum()
+            axis.plot(whole["c"] / whole["count"], whole["a"] / whole["count"], "o-", markersize=2.5, linewidth=1,
+                      color=OWN_COLOURS[variant], label=OWN_NAMES[variant])  # fmt: skip
+        axis.set(xlabel="confidence", xlim=(0, 1), ylim=(0, 1))
+        axis.set_title(f"VI, KL × {weight:g}" if method == "vi" else str(method))
+    axes[0, 0].set_ylabel("accuracy")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    return save(figure, folder, name)
+
+
+def _rhat(folder: Path, rows: pd.DataFrame) -> list[Path]:
+    plt = pyplot()
+    figure, axis = plt.subplots(figsize=(1.15 * COLUMN_IN, 2.7), layout="constrained")
+    for row in rows.to_dict("records"):
+        colour, marker = OWN_COLOURS[row["variant"]], MARKERS[row["activation"]]
+        label = f"{OWN_NAMES[row['variant']]}, {row['activation']}"
+        axis.plot(row["rhat_weights_median"] - 1, row["rhat_predictions_median"] - 1, marker, color=colour,
+                  label=label, markersize=5)  # fmt: skip
+    axis.set(xscale="log", yscale="log", xlabel="R̂ − 1 of weights (median)", ylabel="R̂ − 1 of predictions (median)")
+    for line in (axis.axhline, axis.axvline):
+        line(0.01, color="0.7", linewidth=0.8, zorder=0)
+    handles, labels = axis.get_legend_handles_labels()
+    once = dict(zip(labels, handles))
+    figure.legend(once.values(), once.keys(), loc="outside right upper")
+    return save(figure, folder, "bnn_nuts_rhat")
+
+
+def _plane(folder: Path, plane: pd.DataFrame) -> list[Path]:
+    import numpy as np
+
+    plt = pyplot()
+    variants = list(dict.fromkeys(plane["variant"]))
+    figure, axes = plt.subplots(
+        1, len(variants), figsize=(0.9 * COLUMN_IN * len(variants), 2.6), sharey=True, layout="constrained"
+    )
+    for axis, variant in zip(np.atleast_1d(axes), variants):
+        grid = plane[plane["variant"] == variant].pivot(index="b", columns="a", values="log_density")
+        axis.pcolormesh(grid.columns, grid.index, np.exp(grid.to_numpy()), cmap="viridis", shading="nearest",
+                        rasterized=True)  # fmt: skip
+        modes = plane.loc[plane["variant"] == variant, "modes"].iloc[0]
+        axis.set(xlabel="weight of unit 1", aspect="equal")
+        axis.set_title(f"{OWN_NAMES[variant]}: {modes} mode{'s' if modes != 1 else ''}")
+    np.atleast_1d(axes)[0].set_ylabel("weight of unit 2")
+    return save(figure, folder, "bnn_plane")
+
+
+def _file_name(key: dict[str, Any]) -> str:
+    parts = [key["arch"], key["norm"], key["dataset"], f"{key['epochs']}-epochs", f"{key['train_images']}-images"]
+    parts += [key["preset"]] if key["preset"] != "laptop" else []
+    return re.sub(r"[^\w.+-]+", "-", "_".join(map(str, parts)))
+
+
+def main(args: list[str] | None = None) -> int:
+    """The command."""
+
+    def check(config: Config) -> Config:
+        if not (config.results / "bnn_nuts.csv").is_file():
+            read(config.results, "bnn.csv", (*FIGURE, *KEY), MADE_BY)
+        return config
+
+    def work(config: Config) -> None:
+        for file in draw(config.results):
+            print(file)
+
+    text = (__doc__ or "").split("\n\n")[0]
+    return run_command(Config, check, work, prog="python -m figures.bnn", description=text, args=args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
