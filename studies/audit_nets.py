@@ -128,7 +128,7 @@ def fitted(net: Net, target: int, variants: Sequence[str] = ("standard",)) -> Ne
         ValueError: if no width can be built.
     """
     least = next((w for name, w in LEAST.items() if net.arch.startswith(name)), 0.0)
-    best: tuple[tuple[bool, bool, int], Net] | None = None
+    best: tuple[tuple[bool, int], Net] | None = None
     if not net.entry.widths:
         net = dataclasses.replace(net, width=1.0)
         if net.params() <= target:
@@ -147,7 +147,7 @@ def fitted(net: Net, target: int, variants: Sequence[str] = ("standard",)) -> Ne
         if net.entry.widths and width < least:
             break
         whole = all(trial.can_be(name) for name in variants)
-        rank = params > target, not whole, params
+        rank = params > target, params if params > target else -params
         if best is None or rank < best[0]:
             best = rank, trial
         if whole and params <= target:
