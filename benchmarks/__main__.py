@@ -1,4 +1,4 @@
-"""Speed ratios, all or those named: `python -m benchmarks [epoch population layers matching metanets accuracy]`."""
+"""Speed ratios, all or those named: `python -m benchmarks [epoch population layers matching metanets bayes …]`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ NAMES = {
     "layers": ("layers", "run"),
     "matching": ("matching", "run"),
     "metanets": ("metanets", "run"),
+    "bayes": ("bayes", "run"),
     "accuracy": ("epoch", "accuracy"),
 }
 
