@@ -24,88 +24,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from asym.bayes import PriorRule, Target, effective_size, fix_scaling, run_chain, split_rhat
+from asym.bayes import Target, effective_size, split_rhat
 from asym.bayes.copies import group_order, visited
-from asym.bayes.hmc import sample
-from asym.models import build
-from asym.nn import LayerRule, MaskedLayer, Variant, apply_variant, fewest_n_fix
-from asym.populations import cached, run_tasks, subset, tick
+from asym.populations import run_tasks
 from asym.reliability import nll
 from asym.seeds import derived_seed
-from asym.store import Store, config_hash, read_table, update_table
+from asym.store import config_hash, read_table, update_table
 from studies import bnn_plane
 from studies.bnn import SAMPLED, TABLES, Config
+from studies.bnn_chains import CLASSES, RULES, VERSION, Lengths, Task, data_of, draw, network_of
 from studies.cli import InputError
 from studies.progress import Progress
 from studies.setup import DataArgs, check_domain, check_places, check_stored, default_jobs, resolve_device, stamp
 from studies.tables import VOLATILE, render
 
-VERSION = 1
-"""Raised by hand whenever the same config would give other chains or measures."""
-CLASSES = 3
 KINDS = (("standard", "tanh"), ("w", "tanh"), ("standard", "relu"), ("fixed-scale", "relu"), ("w", "relu"),
          ("sigma", "figlu"))  # fmt: skip
-RULES = (PriorRule("*", 1.0, "unit"),)
-THINNED = 200
-"""Draws of a chain that predictions and copies are computed for, at most."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Lengths:
-    """How long is sampled."""
-
-    chains: int
-    warmup: int
-    draws: int
-    tree_depth: int
-    reference_chains: int
-    reference_warmup: int
-    reference_moves: int
-
-
 PRESETS = {
     "smoke": Lengths(2, 20, 20, 4, 8, 30, 20),
     "laptop": Lengths(4, 150, 200, 6, 64, 300, 500),
     "paper": Lengths(8, 500, 1000, 6, 128, 1000, 2000),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """One chain, or the reference run, of one kind of network."""
-
-    variant: str
-    activation: str
-    chain: int
-    """-1 for the reference."""
-    lengths: Lengths
-    features: int
-    hidden: int
-    images: int
-    kappa: float
-    seed: int
-    data: DataArgs
-    fingerprint: str
-    runs: str
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """What determines the draws, as the store names it."""
-        lengths = dataclasses.asdict(self.lengths)
-        reference = self.chain < 0
-        lengths = {k: v for k, v in lengths.items() if k.startswith("reference") == reference and k != "chains"}
-        return {
-            "version": VERSION,
-            "data": self.fingerprint,
-            "kind": [self.variant, self.activation],
-            "chain": self.chain,
-            "sizes": [self.features, self.hidden, self.images],
-            "kappa": self.kappa if self.variant == "w" else 0.0,
-            "seed": self.seed,
-            **lengths,
-        }
 
 
 def prepare(config: Config) -> list[Task]:
@@ -146,7 +87,7 @@ def prepare(config: Config) -> list[Task]:
     ]  # fmt: skip
     for task in tasks:
         if task.chain == 0:
-            _network(task)
+            network_of(task)
     check_stored(config, [("chain", task.config) for task in tasks])
     return tasks
 
@@ -170,47 +111,10 @@ def execute(config: Config, tasks: list[Task]) -> pd.DataFrame:
     return table[table["config"].isin(keys)].reset_index(drop=True)
 
 
-def draw(task: Task) -> dict[str, Any]:
-    """The draws of a chain or of the reference, and what they predict; from the store if they are there."""
-
-    def compute() -> tuple[dict, dict, dict]:
-        start = time.perf_counter()
-        network = _network(task)
-        x, y, x_test, _ = _data(task)
-        target = Target(network, RULES, x, y)
-        seed = derived_seed(task.seed, "chain", task.variant, task.activation, task.chain)
-        n = task.lengths
-        if task.chain < 0:
-            first = torch.stack([target.start(derived_seed(seed, i)) for i in range(n.reference_chains)])
-            found = sample(torch.func.vmap(target.potential), first, seed, warmup=n.reference_warmup,
-                           moves=n.reference_moves, keep_every=max(1, n.reference_moves // 25))  # fmt: skip
-            draws = found.draws
-            facts = {"acceptance": found.acceptance, "divergences": 0, "gradients": 0}
-        else:
-            chain = run_chain(target, seed, warmup=n.warmup, draws=n.draws, max_tree_depth=n.tree_depth)
-            draws = chain.draws[None]
-            facts = {"acceptance": chain.acceptance, "divergences": chain.divergences, "gradients": chain.gradients}
-        keep = draws[:, :: max(1, draws.shape[1] // THINNED)]
-        with torch.no_grad():
-            logits = torch.func.vmap(lambda z: target.output(z, x_test))(keep.flatten(0, 1))
-        tensors = {
-            "weights": torch.stack([_weights(target, z, task) for z in draws.flatten(0, 1)]).unflatten(
-                0, draws.shape[:2]
-            ),
-            "units": torch.stack([_units(target, z, task) for z in keep.flatten(0, 1)]),
-            "log_p": logits.log_softmax(-1).unflatten(0, keep.shape[:2]),
-        }
-        return {k: v.contiguous() for k, v in tensors.items()}, {}, facts | {"wall_s": time.perf_counter() - start}
-
-    run = cached(Store(task.runs), "chain", task.config, compute)
-    tick(1.0)
-    return {**{k: v.clone() for k, v in run.tensors().items()}, **run.state()}
-
-
 def summary_text(config: Config, rows: pd.DataFrame) -> str:
     """The terminal's table."""
-    columns = ("network", "R̂ weights", "aligned", "R̂ predictions", "ESS weights", "ESS predictions", "copies visited",
-               "by reference", "predicted", "distance", "its noise", "test NLL", "reference")  # fmt: skip
+    columns = ("network", "R̂ weights", "aligned", "R̂ predictions", "ESS weights", "ESS predictions", "cells visited",
+               "by reference", "copies predicted", "distance", "its noise", "test NLL", "reference")  # fmt: skip
     lines = []
     for r in rows.to_dict("records"):
         lines.append(
@@ -236,8 +140,10 @@ def summary_text(config: Config, rows: pd.DataFrame) -> str:
         f"ESS: median over weights or predicted probabilities"
     )
     legend = (
-        "aligned: R̂ of weights after each draw was moved to the copy of one reference draw; distance: mean total "
-        "variation of predictions from a long reference run; its noise: between halves of the reference"
+        "cells: regions of weights nearest to one copy of a reference draw, each with 1 % of the draws or more (0.1 %\n"
+        "of the reference's); without the symmetry they are regions like any other; aligned: R̂ of weights after each\n"
+        "draw was moved to one cell; distance: mean total variation of predictions from a long reference run; its\n"
+        "noise: between halves of the reference"
     )
     return f"{title}\n{render(columns, lines)}\n{legend}"
 
@@ -245,8 +151,8 @@ def summary_text(config: Config, rows: pd.DataFrame) -> str:
 def estimate(config: Config, tasks: list[Task]) -> str:
     """What a run would do, with an estimate of the time from one timed gradient."""
     task = tasks[0]
-    x, y, _, _ = _data(task)
-    target = Target(_network(task), RULES, x, y)
+    x, y, _, _ = data_of(task)
+    target = Target(network_of(task), RULES, x, y)
     z = target.start(0).requires_grad_()
     start = time.perf_counter()
     for _ in range(50):
@@ -263,84 +169,11 @@ def estimate(config: Config, tasks: list[Task]) -> str:
     )
 
 
-def _network(task: Task) -> nn.Module:
-    activation = "relu" if task.activation == "figlu" else task.activation
-    shape = (1, 1, task.features)
-    network = build("mlp", input_shape=shape, classes=CLASSES, width=task.hidden / 512, depth=1, norm="none",
-                    activation=activation, seed=task.seed)  # fmt: skip
-    mask_seed = derived_seed(task.seed, "mask", 0)
-    if task.variant == "w":
-        # The outputs keep their places, so that masking the hidden layer leaves no symmetry.
-        n_fix = fewest_n_fix(task.hidden, task.features)
-        rules = (LayerRule("head", 0, 0.0), LayerRule("*", n_fix, task.kappa))
-        return apply_variant(network, Variant("w", mask_seed=mask_seed, kappa=task.kappa), rules=rules)
-    if task.variant == "sigma":
-        variant = Variant("sigma", mask_seed=mask_seed, figlu_scale=1.0)
-        return apply_variant(network, variant, example_input=torch.zeros(2, *shape))
-    return fix_scaling(network) if task.variant == "fixed-scale" else network
-
-
-def _data(task: Task) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Whitened principal components of training and test images, and labels."""
-    data = task.data.load()
-    parts = []
-    for name, count in (("train", task.images), ("test", 200)):
-        split = getattr(data, name)
-        split = split.take((split.labels < CLASSES).nonzero()[:, 0])
-        split = subset(split, count, f"nuts {name}")
-        parts.append((data.inputs(split).flatten(1), split.labels))
-    (x, y), (x_test, y_test) = parts
-    mean = x.mean(dim=0)
-    _, _, directions = torch.linalg.svd(x - mean, full_matrices=False)
-    directions = directions[: task.features].T
-    # The sign of a singular vector is the library's choice: make the largest entry positive.
-    largest = directions.abs().argmax(dim=0)
-    directions = directions * directions[largest, torch.arange(task.features)].sign()
-    spread = ((x - mean) @ directions).std(dim=0)
-
-    def project(v: Tensor) -> Tensor:
-        return ((v - mean) @ directions / spread)[:, None, None, :]
-
-    return project(x), y, project(x_test), y_test
-
-
-def _full(target: Target, z: Tensor) -> dict[str, Tensor]:
-    """Effective weights by name."""
-    values = target.assembler.parameters(target.values(z))
-    for layer in target.assembler.layers:
-        module = target.assembler.network.get_submodule(layer.name)
-        if isinstance(module, MaskedLayer):
-            name = layer.parameters[0]
-            values[name] = torch.where(module.mask, values[name], module.fixed)
-    return values
-
-
-def _units(target: Target, z: Tensor, task: Task) -> Tensor:
-    """Incoming weights, bias and outgoing weights of each hidden unit `m k`, free of ReLU's scale where it has one."""
-    values = _full(target, z)
-    incoming = torch.cat([values["hidden.0.linear.weight"], values["hidden.0.linear.bias"][:, None]], dim=1)
-    outgoing = values["head.weight"].T
-    if task.variant == "fixed-scale":
-        incoming = incoming / incoming.norm(dim=1, keepdim=True)
-    elif task.activation == "relu" and task.variant == "standard":
-        balance = (outgoing.norm(dim=1, keepdim=True) / incoming.norm(dim=1, keepdim=True)).sqrt()
-        incoming, outgoing = incoming * balance, outgoing / balance
-    return torch.cat([incoming, outgoing], dim=1)
-
-
-def _weights(target: Target, z: Tensor, task: Task) -> Tensor:
-    """The random entries; without the norms that have no effect in a network of fixed scale."""
-    if task.variant != "fixed-scale":
-        return z
-    values = _full(target, z)
-    return torch.cat([_units(target, z, task).flatten(), values["head.bias"]])
-
-
 def _row(config: Config, results: list[tuple[Task, dict[str, Any]]]) -> dict[str, Any]:
     task = results[0][0]
     reference = next(r for t, r in results if t.chain < 0)
     chains = [r for t, r in results if t.chain >= 0]
-    _, _, _, y_test = _data(task)
+    _, _, _, y_test = data_of(task)
     weights = torch.cat([r["weights"] for r in chains])
     log_p = torch.cat([r["log_p"] for r in chains])
     odd = task.activation == "tanh"

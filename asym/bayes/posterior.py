@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from asym.bayes.guides import Guide, draw, gram, kl_parts, log_det_and_inverse, log_det_one_plus
+from asym.bayes.gradients import pull_back, variance_name
+from asym.bayes.guides import Guide, draw, gram, kl_parts, log_det_one_plus
 from asym.bayes.layers import RandomLayer, random_layers
 from asym.bayes.likelihoods import Categorical, Gaussian
 from asym.bayes.local import LocalLinear
@@ -80,7 +81,7 @@ class Posterior:
 
     def noise_size(self, batch: int) -> int:
         """Number of standard normals that one sample of one row takes, for `batch` inputs."""
-        return sum(size for _, size in self._noise_shapes(batch))
+        return sum(size for _, size in self.noise_shapes(batch))
 
     def elbo(
         self,
@@ -117,15 +118,7 @@ class Posterior:
     ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """What `elbo` gives, and the gradient of nll + kl_scale · KL, written to `out`.
 
-        Autograd runs through the network alone. With g = ∂nll/∂w of a layer's drawn vector w and c = kl_scale, the
-        chain rule through w and the derivative of the closed form of the KL give, for one row,
-
-            ∂/∂μ      = g + c μ / s²
-            ∂/∂V      = ε gᵀ / √K + (c/K) [V / s² − (I + G)⁻¹ V diag(d)⁻¹]
-            ∂/∂log d  = ½ √d ⊙ ξ ⊙ g + (c/2) [d / s² − 1 + diag(Vᵀ (I + G)⁻¹ V) / (K d)]
-
-        and where outputs are drawn, with h = ∂nll/∂d, d ⊙ h in place of ½ √d ⊙ ξ ⊙ g. That takes a third of the
-        passes over memory which autograd takes, and in a network with K factors these passes are most of the time.
+        Autograd runs through the network alone; from there to the rows, see `asym.bayes.gradients`.
         """
         with torch.no_grad():
             views = self.layout.views(theta)
@@ -139,71 +132,14 @@ class Posterior:
             nll = self.likelihood.nll(output, targets).mean(dim=1)
             grads = dict(zip(named, torch.autograd.grad(nll.sum(), [leaves[name] for name in named])))
         with torch.no_grad():
-            kl = self._chain(views, grads, noise, inputs.shape[1], kl_scale, self.layout.views(out))
+            kl = pull_back(self, views, grads, noise, inputs.shape[1], kl_scale, self.layout.views(out))
         return nll.detach(), kl
-
-    def _chain(
-        self,
-        views: dict[str, Tensor],
-        grads: dict[str, Tensor],
-        noise: Tensor,
-        batch: int,
-        c: float,
-        out: dict[str, Tensor],
-    ) -> Float[Tensor, " n"]:
-        """From gradients of sampled tensors to those of a row; returns the KL."""
-        for name in self.points:
-            out[f"point/{name}"].copy_(grads[name])
-        k, shapes = self.guide.factors, self._noise_shapes(batch)
-        parts = iter(noise.split([size for _, size in shapes], dim=1))
-        shared = next(parts).unflatten(1, (len(self.layers), k)) / math.sqrt(k) if k else None
-        factors = [self._parts(views, layer)[1:] for layer in self.layers]
-        grams = [gram(factor, logvar) for factor, logvar in factors if factor is not None]
-        inverse, total = None, torch.zeros(len(noise), device=noise.device, dtype=noise.dtype)
-        if grams:
-            log_det, inverse = log_det_and_inverse(torch.stack(grams))
-            total -= 0.5 * log_det.sum(dim=0)
-        for i, (layer, local, mask) in enumerate(zip(self.layers, self.local, self.masks)):
-            (mean, factor, logvar), own, s2 = self._parts(views, layer), next(parts), layer.variance
-            total += kl_parts(mean, factor, logvar, mask, layer.entries, s2, grams[i] if grams else None)
-            d = logvar.exp() if isinstance(logvar, Tensor) else math.exp(logvar)
-            at = 0
-            for name, shape in zip(layer.parameters, layer.shapes):
-                part = slice(at, at := at + math.prod(shape))
-                g = grads[name].reshape(len(noise), -1)
-                if local and mask is not None:  # `sample` has put in the fixed entries, outside of autograd
-                    g = g * mask[:, part]
-                torch.add(g, mean[:, part], alpha=c / s2, out=out[f"mean/{layer.name}"][:, part])
-                if factor is not None and shared is not None and inverse is not None:
-                    v, target = factor[:, :, part], out[f"factor/{layer.name}"][:, :, part]
-                    if isinstance(d, Tensor):
-                        pull = v / s2 - inverse[i] @ (v / d[:, None, part])
-                        target.copy_(pull.mul_(c / k))
-                    else:
-                        eye = torch.eye(k, device=v.device, dtype=v.dtype)
-                        target.copy_((eye / s2 - inverse[i] / d).mul_(c / k) @ v)
-                    target.baddbmm_(shared[:, i, :, None], g[:, None, :])
-                if isinstance(d, Tensor) and isinstance(logvar, Tensor):
-                    variance = d[:, part]
-                    if local:
-                        slope = variance * grads[_variance_name(name)].reshape(len(noise), -1)
-                    else:
-                        slope = variance.sqrt() * own[:, part] * g * 0.5
-                    pull = variance / s2 - 1
-                    if factor is not None and inverse is not None:
-                        v = factor[:, :, part]
-                        pull += (v * (inverse[i] @ v)).sum(dim=1) / (k * variance)
-                    slope += 0.5 * c * pull
-                    if mask is not None:
-                        slope *= mask[:, part]
-                    out[f"logvar/{layer.name}"][:, part] = slope
-        return total
 
     def kl(self, views: dict[str, Tensor]) -> Float[Tensor, " n"]:
         """KL(q ‖ p) of each row, in nats."""
         total, grams = [], []
         for layer, mask in zip(self.layers, self.masks):
-            mean, factor, logvar = self._parts(views, layer)
+            mean, factor, logvar = self.parts(views, layer)
             g = gram(factor, logvar) if factor is not None else None
             total.append(kl_parts(mean, factor, logvar, mask, layer.entries, layer.variance, g))
             grams += [g] if g is not None else []
@@ -213,11 +149,11 @@ class Posterior:
     def sample(self, views: dict[str, Tensor], noise: Float[Tensor, "n e"], batch: int) -> dict[str, Tensor]:
         """One network from each row, as named tensors with a leading axis: what `forward` takes."""
         out = {name: views[f"point/{name}"] for name in self.points}
-        shapes = self._noise_shapes(batch)
+        shapes = self.noise_shapes(batch)
         parts = iter(noise.split([size for _, size in shapes], dim=1))
         shared = next(parts).unflatten(1, (len(self.layers), -1)) if self.guide.factors else None
         for i, (layer, local, mask) in enumerate(zip(self.layers, self.local, self.masks)):
-            mean, factor, logvar = self._parts(views, layer)
+            mean, factor, logvar = self.parts(views, layer)
             own = next(parts)
             low = shared[:, i] if shared is not None else None
             value = draw(mean, factor, logvar, low, None if local else own)
@@ -226,7 +162,7 @@ class Posterior:
                 spread = logvar.exp() if isinstance(logvar, Tensor) else torch.full_like(mean, math.exp(logvar))
                 spread = layer.split(spread if mask is None else spread * mask)
                 tensors = {name: self._impose(name, tensor) for name, tensor in tensors.items()}
-                out |= {_variance_name(name): tensor for name, tensor in spread.items()}
+                out |= {variance_name(name): tensor for name, tensor in spread.items()}
                 out[f"{layer.name}.noise" if layer.name else "noise"] = own.unflatten(1, (batch, -1))
             out |= tensors
         return out
@@ -262,7 +198,8 @@ class Posterior:
         part.masks = [m if m is None or len(m) == 1 else m[picked] for m in self.masks]
         return part
 
-    def _parts(self, views: dict[str, Tensor], layer: RandomLayer) -> tuple[Tensor, Tensor | None, Tensor | float]:
+    def parts(self, views: dict[str, Tensor], layer: RandomLayer) -> tuple[Tensor, Tensor | None, Tensor | float]:
+        """Mean, factors if there are any, and log-variance of a layer: a tensor if it is learned."""
         logvar = views[f"logvar/{layer.name}"] if self.guide.learns_diagonal else self.guide.log_variance
         return views[f"mean/{layer.name}"], views.get(f"factor/{layer.name}"), logvar
 
@@ -306,15 +243,12 @@ class Posterior:
         mask, fixed = self.constants[f"{head}mask"], self.constants[f"{head}fixed"]
         return torch.where(mask, value, fixed)
 
-    def _noise_shapes(self, batch: int) -> list[tuple[str, int]]:
+    def noise_shapes(self, batch: int) -> list[tuple[str, int]]:
+        """What the noise of a sample is made of, in its order: name and size."""
         shapes = [("shared", len(self.layers) * self.guide.factors)] if self.guide.factors else []
         for layer, local in zip(self.layers, self.local):
             shapes.append((layer.name, batch * layer.shapes[0][0] if local else layer.size))
         return shapes
-
-
-def _variance_name(name: str) -> str:
-    return f"{name.removesuffix('weight')}variance" if name.endswith("weight") else f"{name}_variance"
 
 
 def _same(a: dict[str, Tensor], b: dict[str, Tensor], but: set[str]) -> bool:
