@@ -130,12 +130,12 @@ def test_elbo_is_pyros(guide, variant):
     family = Posterior(networks, RULES, GUIDES[guide])
     theta = family.initial(networks, [0])
     x, y, _ = _batch(family, 1, b=6)
-    weight, draws = 0.125, 1000
+    weight, draws = 0.125, 400
     pyro.clear_param_store()
     pyro.set_rng_seed(0)
     model = pyro_model(networks[0], RULES, kl_weight=weight, last_only=family.guide.last_only)
     guide_ = pyro_guide(family, theta[0], networks[0], kl_weight=weight)
-    losses = torch.tensor([-Trace_ELBO().loss(model, guide_, x[0], y[0]) for _ in range(150)])
+    losses = torch.tensor([-Trace_ELBO().loss(model, guide_, x[0], y[0]) for _ in range(80)])
     noise = torch.randn(draws, family.noise_size(6), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     with torch.no_grad():
         many = theta.expand(draws, -1), x.expand(draws, *x.shape[1:]), y.expand(draws, -1)
