@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import ARCHS, NORMS
 from studies.ablate_factors import FACTORS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_command
+from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,32 +195,32 @@ def execute(config: Config, prepared: list[Prepared]) -> pd.DataFrame:
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-
-    def work(both: tuple[Config, list[Prepared]]) -> None:
-        from studies import ablate_work
-
-        config, prepared = both
-        if config.dry_run:
-            print(ablate_work.estimate(config, prepared))
-            return
-        execute(config, prepared)
-        if not config.quiet:
-            from figures import ablate as figure
-
-            for part in prepared:
-                print(ablate_work.summary_text(config, part))
-            for file in figure.draw(config.out, config.factors):
-                print(f"figure: {file}", file=sys.stderr)
-
-    return run_command(
+    return run_study(
+        "ablate",
+        __doc__,
         Config,
-        lambda config: (config, prepare(config)),
-        work,
-        prog="python -m studies.ablate",
-        description=f"{(__doc__ or '').split(chr(10) * 2)[0]} Flags whose default is None are set by the preset. "
-        f"Factors: {', '.join(FACTORS)}.",
+        prepare,
+        execute,
+        plan_text=plan_text,
+        summary_text=summary_text,
+        draw=lambda figures, config: figures.draw(config.out, config.factors),
+        note=f". Factors: {', '.join(FACTORS)}.",
         args=args,
     )
+
+
+def plan_text(config: Config, prepared: Any) -> str:
+    """What a run would do, with estimates of its cost."""
+    from studies import ablate_work
+
+    return ablate_work.estimate(config, prepared)
+
+
+def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
+    """The table of the terminal."""
+    from studies import ablate_work
+
+    return "\n\n".join(ablate_work.summary_text(config, part) for part in prepared)
 
 
 __all__ = ["Config", "execute", "main", "prepare", "run"]

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import ARCHS, NORMS, VARIANTS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_command
+from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,30 +146,30 @@ def execute(config: Config, tasks: list[Task]) -> pd.DataFrame:
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-
-    def work(prepared: tuple[Config, list[Task]]) -> None:
-        from studies import audit_tables
-
-        config, tasks = prepared
-        if config.dry_run:
-            print(audit_tables.plan_text(tasks))
-            return
-        rows = execute(config, tasks)
-        if not config.quiet:
-            from figures import audit as figure
-
-            print(audit_tables.summary_text(config, rows))
-            for file in figure.draw(config.out):
-                print(f"figure: {file}", file=sys.stderr)
-
-    return run_command(
+    return run_study(
+        "audit",
+        __doc__,
         Config,
-        lambda config: (config, prepare(config)),
-        work,
-        prog="python -m studies.audit",
-        description=f"{(__doc__ or '').split(chr(10) * 2)[0]} Flags whose default is None are set by the preset.",
+        prepare,
+        execute,
+        plan_text=plan_text,
+        summary_text=summary_text,
         args=args,
     )
+
+
+def plan_text(config: Config, prepared: Any) -> str:
+    """What a run would do, with estimates of its cost."""
+    from studies import audit_tables
+
+    return audit_tables.plan_text(prepared)
+
+
+def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
+    """The table of the terminal."""
+    from studies import audit_tables
+
+    return audit_tables.summary_text(config, rows)
 
 
 __all__ = ["Config", "execute", "main", "prepare", "run"]

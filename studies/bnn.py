@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import ARCHS, NORMS, VARIANTS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_command
+from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -201,31 +201,25 @@ def execute(config: Config, prepared: Any) -> pd.DataFrame:
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-
-    def work(planned: tuple[Config, Any]) -> None:
-        from studies import bnn_nuts, bnn_work
-
-        config, prepared = planned
-        room = bnn_nuts if config.sampler == "nuts" else bnn_work
-        if config.dry_run:
-            print(room.estimate(config, prepared))
-            return
-        rows = execute(config, prepared)
-        if not config.quiet:
-            from figures import bnn as figure
-
-            print(room.summary_text(config, rows))
-            for file in figure.draw(config.out):
-                print(f"figure: {file}", file=sys.stderr)
-
-    return run_command(
-        Config,
-        lambda config: (config, prepare(config)),
-        work,
-        prog="python -m studies.bnn",
-        description=f"{(__doc__ or '').split(chr(10) * 2)[0]} Flags whose default is None are set by the preset.",
-        args=args,
+    return run_study(
+        "bnn", __doc__, Config, prepare, execute, plan_text=plan_text, summary_text=summary_text, args=args
     )
+
+
+def plan_text(config: Config, prepared: Any) -> str:
+    """What a run would do, with estimates of its cost."""
+    return _room(config).estimate(config, prepared)
+
+
+def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
+    """The table of the terminal."""
+    return _room(config).summary_text(config, rows)
+
+
+def _room(config: Config) -> Any:
+    from studies import bnn_nuts, bnn_work
+
+    return bnn_nuts if config.sampler == "nuts" else bnn_work
 
 
 __all__ = ["Config", "execute", "main", "prepare", "run"]

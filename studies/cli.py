@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import io
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -157,6 +158,58 @@ def run_command(
         print(f"{prog}: failed: {type(error).__name__}: {one_line(error)}; {kept}; {again}", file=sys.stderr)
         return 1
     return 0
+
+
+def run_study(
+    name: str,
+    doc: str | None,
+    config_class: type[CommonConfig],
+    prepare: Callable[[Any], Any],
+    execute: Callable[[Any, Any], Any],
+    *,
+    plan_text: Callable[[Any, Any], str],
+    summary_text: Callable[[Any, Any, Any], str],
+    draw: Callable[[Any, Any], Iterable[Path]] | None = None,
+    note: str = "",
+    args: Sequence[str] | None = None,
+) -> int:
+    """The command of a study: check, then say what would be done, or do it, print its summary and draw its figures.
+
+    Args:
+        name: of the study's module and of its figures' module.
+        doc: the module's docstring; its first paragraph opens the help.
+        config_class: see `run_command`.
+        prepare: config → what `execute` needs; checks everything, writes nothing.
+        execute: (config, prepared) → rows; does the work and keeps the tables.
+        plan_text: (config, prepared) → what `--dry-run` prints.
+        summary_text: (config, prepared, rows) → what is printed at the end.
+        draw: (figures' module, config) → files drawn; by default its `draw(config.out)`.
+        note: further lines of the help.
+        args: the command line, `sys.argv[1:]` by default.
+    """
+
+    about = (doc or "").split("\n\n")[0]
+
+    def work(both: tuple[Any, Any]) -> None:
+        config, prepared = both
+        if config.dry_run:
+            print(plan_text(config, prepared))
+            return
+        rows = execute(config, prepared)
+        if not config.quiet:
+            print(summary_text(config, prepared, rows))
+            figures = importlib.import_module(f"figures.{name}")
+            for file in draw(figures, config) if draw else figures.draw(config.out):
+                print(f"figure: {file}", file=sys.stderr)
+
+    return run_command(
+        config_class,
+        lambda config: (config, prepare(config)),
+        work,
+        prog=f"python -m studies.{name}",
+        description=f"{about} Flags whose default is None are set by the preset{note or '.'}",
+        args=args,
+    )
 
 
 def _reader_gone() -> int:

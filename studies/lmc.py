@@ -18,10 +18,10 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import ALIGNMENTS, ARCHS, NORMS, VARIANTS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_command
+from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
 from studies.presets import Defaults, defaults
 
 if TYPE_CHECKING:
@@ -191,30 +191,30 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-
-    def work(prepared: tuple[Config, list[Job]]) -> None:
-        from studies import lmc_work
-
-        config, jobs = prepared
-        if config.dry_run:
-            lmc_work.print_plan(config, jobs)
-            return
-        execute(config, jobs)
-        if not config.quiet:
-            from figures import lmc as figure
-
-            print(lmc_work.summary_text(config, jobs))
-            for file in figure.draw(config.out):
-                print(f"figure: {file}", file=sys.stderr)
-
-    return run_command(
+    return run_study(
+        "lmc",
+        __doc__,
         Config,
-        lambda config: (config, prepare(config)),
-        work,
-        prog="python -m studies.lmc",
-        description=f"{(__doc__ or '').split(chr(10) * 2)[0]} Flags whose default is None are set by the preset.",
+        prepare,
+        execute,
+        plan_text=plan_text,
+        summary_text=summary_text,
         args=args,
     )
+
+
+def plan_text(config: Config, prepared: Any) -> str:
+    """What a run would do, with estimates of its cost."""
+    from studies import lmc_estimate
+
+    return lmc_estimate.estimate(config, prepared)
+
+
+def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
+    """The table of the terminal."""
+    from studies import lmc_work
+
+    return lmc_work.summary_text(config, prepared)
 
 
 __all__ = ["Config", "Job", "execute", "main", "prepare", "run"]

@@ -101,13 +101,6 @@ def summary_text(config: Config, jobs: list[Job]) -> str:
     return f"{title}\n{render(columns, lines)}\n{legend}"
 
 
-def print_plan(config: Config, jobs: list[Job]) -> None:
-    """What a run would do: networks, epochs, estimates of time and disk."""
-    from studies.lmc_estimate import estimate
-
-    print(estimate(config, jobs))
-
-
 def choose_rates(
     config: CommonConfig, jobs: Mapping[str, Job], file: Path, device: str, where: dict[str, str]
 ) -> dict[str, float]:

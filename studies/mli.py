@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import ARCHS, NORMS, VARIANTS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_command
+from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,31 +152,31 @@ def execute(config: Config, families: list[Family]) -> pd.DataFrame:
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-
-    def work(prepared: tuple[Config, list[Family]]) -> None:
-        from studies import mli_work
-
-        config, families = prepared
-        if config.dry_run:
-            mli_work.print_plan(config, families)
-            return
-        rows = execute(config, families)
-        if not config.quiet:
-            from figures import mli as figure
-
-            print(mli_work.summary_text(config, rows))
-            for file in figure.draw(config.out):
-                print(f"figure: {file}", file=sys.stderr)
-
-    return run_command(
+    return run_study(
+        "mli",
+        __doc__,
         Config,
-        lambda config: (config, prepare(config)),
-        work,
-        prog="python -m studies.mli",
-        description=f"{(__doc__ or '').split(chr(10) * 2)[0]} Flags whose default is None are set by the preset, or "
-        "drawn for each network.",
+        prepare,
+        execute,
+        plan_text=plan_text,
+        summary_text=summary_text,
+        note=", or drawn for each network.",
         args=args,
     )
+
+
+def plan_text(config: Config, prepared: Any) -> str:
+    """What a run would do, with estimates of its cost."""
+    from studies import mli_work
+
+    return mli_work.plan_text(config, prepared)
+
+
+def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
+    """The table of the terminal."""
+    from studies import mli_work
+
+    return mli_work.summary_text(config, rows)
 
 
 __all__ = ["Config", "Family", "execute", "main", "prepare", "run"]

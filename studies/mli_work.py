@@ -96,9 +96,9 @@ def _comparison(table: pd.DataFrame) -> str:
     return render(columns, lines)
 
 
-def print_plan(config: Config, families: list[Family]) -> None:
+def plan_text(config: Config, families: list[Family]) -> str:
     """What a run would cost, from one timed step of each family; writes nothing."""
-    seconds = size = count = 0.0
+    lines, seconds, size, count = [], 0.0, 0.0, 0
     for family in families:
         task = family.tasks[0]
         per_epoch = run_tasks(time_epoch, [(task.population, task.plan, task.data, task.device)])[0]
@@ -108,13 +108,14 @@ def print_plan(config: Config, families: list[Family]) -> None:
         seconds += per_epoch * (epochs + len(recipes) * path_epochs(task))
         size += len(recipes) * task.columns["params"] * BYTES_PER_ENTRY
         count += len(recipes)
-        print(
+        lines.append(
             f"{family.variant}: {len(recipes)} networks, {epochs} epochs of {per_epoch:.2g} s, "
             f"{task.columns['params']:,} trainable parameters, {task.plan.chunk} together in {task.plan.dtype}; "
             f"rates {lrs[0]:.3g} to {lrs[-1]:.3g}, batches of {recipes[0].batch_size}"
         )
     processes = default_jobs(config, families[0].tasks[0].device, sum(len(f.tasks) for f in families))
-    print(
-        f"together: {count:.0f} networks, about {seconds / processes / 60:.2g} min of training and measuring in "
+    lines.append(
+        f"together: {count} networks, about {seconds / processes / 60:.2g} min of training and measuring in "
         f"{processes} process(es), about {size / 1e6:.2g} MB in {config.runs}; nothing was written"
     )
+    return "\n".join(lines)
