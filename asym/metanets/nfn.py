@@ -10,9 +10,9 @@ For W_l → W_l those are the entry itself, the mean of its row, of its column, 
 for every set S the means of all tensors that have it, side by side, maps them by one matrix, and adds each part to the
 tensors that have S: a table of sets in place of a method for each term. A kernel's taps are channels of W_l.
 
-Source: Zhou et al. 2023, "Permutation Equivariant Neural Functionals" (arXiv 2302.14040), whose layer is (*), with some
-maps listed twice in the released code (2,811,743 parameters for HNP on the Small CNN Zoo; here 2,586,819, of which
-1,253,001 in the head in both). NP adds learned vectors to the axes of inputs and outputs, which tells their units
+Source: Zhou et al. 2023, "Permutation Equivariant Neural Functionals" (arXiv 2302.14040), whose layer is (*). Its
+published count, 2,811,743 parameters for HNP on the Small CNN Zoo, is not met: here 2,586,819, of which 1,253,001 are
+the head's in both; where the rest lies is not known. NP adds learned vectors to the axes of inputs and outputs, which tells their units
 apart. Permutations only: scalings change the output.
 """
 
