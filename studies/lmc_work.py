@@ -129,7 +129,7 @@ def choose_rates(
         if not (tried["val_loss"] < float("inf")).any():
             rates = " ".join(map(str, tried["lr"]))
             raise RuntimeError(f"every learning rate diverged for {name}: {rates}; give smaller ones with --lrs")
-        chosen[str(name)] = tried.loc[tried["val_loss"].idxmin(), "lr"]
+        chosen[str(name)] = float(tried["lr"].to_numpy()[tried["val_loss"].fillna(float("inf")).to_numpy().argmin()])
     table["chosen"] = table["lr"].to_numpy() == [chosen[name] for name in names]
     update_table(file, table, list(TABLES["lmc_tuning"]), VOLATILE)
     return chosen

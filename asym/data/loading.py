@@ -98,8 +98,9 @@ def _load_own(dataset: str, data_dir: Path | None) -> ImageData | GraphData:
     if not callable(loader):
         raise ValueError(f"dataset: module {module!r} has no function {attribute!r}")
     takes_folder = "data_dir" in inspect.signature(loader).parameters
-    data = loader(data_dir=data_dir) if takes_folder else loader()
+    data: Any = loader(data_dir=data_dir) if takes_folder else loader()
     if not isinstance(data, ImageData | GraphData):
         kind = type(data).__name__
         raise ValueError(f"dataset: {dataset} returned {kind}, not an asym.data.ImageData or a GraphData")
-    return data.with_train(data.train)  # with a fingerprint of what it holds now
+    train: Any = data.train
+    return data.with_train(train)  # with a fingerprint of what it holds now

@@ -12,8 +12,8 @@ tensors that have S: a table of sets in place of a method for each term. A kerne
 
 Source: Zhou et al. 2023, "Permutation Equivariant Neural Functionals" (arXiv 2302.14040), whose layer is (*). Its
 published count, 2,811,743 parameters for HNP on the Small CNN Zoo, is not met: here 2,586,819, of which 1,253,001 are
-the head's in both; where the rest lies is not known. NP adds learned vectors to the axes of inputs and outputs, which tells their units
-apart. Permutations only: scalings change the output.
+the head's in both; where the rest lies is not known. NP adds learned vectors to the axes of inputs and outputs, which
+tells their units apart. Permutations only: scalings change the output.
 """
 
 from __future__ import annotations

@@ -23,9 +23,7 @@ from asym.symmetry.spec import PermutationSpec, SpecError
 from asym.symmetry.trace import CARRIED
 
 
-def prove(
-    spec: PermutationSpec, model: nn.Module, example_input: Any, *, rtol: float, trials: int
-) -> None:
+def prove(spec: PermutationSpec, model: nn.Module, example_input: Any, *, rtol: float, trials: int) -> None:
     """`PermutationSpec.prove`."""
     check_tensors(spec, model)
     generator = torch_generator(0, "prove")

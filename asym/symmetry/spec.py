@@ -100,9 +100,7 @@ class PermutationSpec:
             )
         return "\n".join(lines)
 
-    def prove(
-        self, model: nn.Module, example_input: Any, *, rtol: float = 1e-10, trials: int = 3
-    ) -> None:
+    def prove(self, model: nn.Module, example_input: Any, *, rtol: float = 1e-10, trials: int = 3) -> None:
         """Check on a float64 copy of `model` that random permutations leave its function unchanged (`proof.py`).
 
         Args:
