@@ -70,30 +70,26 @@ class StatBoost(Blind):
         Raises:
             ValueError: if there are not as many targets as networks.
         """
-        x, y = self._inputs(stacks), targets.detach().cpu().numpy().astype(np.float64)
+        x = _numbers(torch.cat([self.features(self.prepare(stack)) for stack in as_list(stacks)]))
+        y = _numbers(targets)
         if y.shape != (len(x), self.out):
             raise ValueError(f"targets: shape {y.shape}, expected {(len(x), self.out)}")
         self.models = [self._make().fit(x, y[:, k]) for k in range(self.out)]
 
-    def forward(self, stacks: Stacks) -> Tensor:
-        """`n out`, as `Reader.forward`.
+    def read(self, stack: Stack) -> Tensor:
+        """`n out` for one stack.
 
         Raises:
             ValueError: before `fit`.
         """
         if not self.models:
             raise ValueError(f"{type(self).__name__}: call fit(stacks, targets) before reading")
-        like = as_list(stacks)[0].like
-        predicted = np.stack([model.predict(self._inputs(stacks)) for model in self.models], 1)
-        return torch.from_numpy(predicted).to(like)
+        x = _numbers(self.features(stack))
+        return torch.from_numpy(np.stack([model.predict(x) for model in self.models], 1)).to(stack.like)
 
     def features(self, stack: Stack) -> Tensor:
         """`n 7·tensors`."""
         return statistics(stack)
-
-    def _inputs(self, stacks: Stacks) -> np.ndarray:
-        rows = torch.cat([self.features(self.prepare(stack)) for stack in as_list(stacks)])
-        return rows.detach().cpu().numpy().astype(np.float64)
 
     def _make(self) -> Any:
         if self.library == "lightgbm":
@@ -123,6 +119,10 @@ class HyperBoost(StatBoost):
     def prepare(self, stack: Stack) -> Stack:
         """As it is: weights are not read."""
         return stack
+
+
+def _numbers(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy().astype(np.float64)
 
 
 def _lightgbm() -> Any:

@@ -8,6 +8,7 @@ likewise.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Sequence
 from typing import ClassVar
@@ -21,7 +22,7 @@ from asym.symmetry.chain import Chain
 from asym.symmetry.scaling import gauge_fix, permute_units, random_factors, random_orders, scale_units
 
 
-class Reader(nn.Module):
+class Reader(nn.Module, abc.ABC):
     """A network that reads stacks of networks.
 
     Args:
@@ -79,9 +80,9 @@ class Reader(nn.Module):
     def observe(self, stacks: Stacks) -> None:
         """Take from the training set what the reader needs before training, such as moments of its inputs."""
 
+    @abc.abstractmethod
     def read(self, stack: Stack) -> Tensor:
         """`n out` for one stack that is checked and prepared."""
-        raise NotImplementedError
 
     def prepare(self, stack: Stack) -> Stack:
         """The stack as the reader sees it: checked, augmented, in its gauge."""

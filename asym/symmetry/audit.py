@@ -29,8 +29,9 @@ from torch.utils._pytree import tree_leaves
 
 from asym.nn.masked import MaskedLayer
 from asym.seeds import torch_generator
+from asym.symmetry.audit_graph import kinks, run_graph
 from asym.symmetry.audit_rank import Rank, jacobian, shares_statistics, spectral_rank
-from asym.symmetry.audit_walk import Walk, kinks, run_graph, trainable_sources
+from asym.symmetry.audit_walk import Walk, trainable_sources
 
 FAMILIES = (
     "unit scaling",

@@ -22,6 +22,7 @@ from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 
 from asym.nn.masked import MaskedLayer
+from asym.symmetry.audit_graph import bound, flat, operation, placeholders, run_graph
 from asym.symmetry.audit_system import Form, System, sp
 from asym.symmetry.audit_values import Known, Moved, Scores, Still, Unsupported, Weights
 
@@ -103,7 +104,10 @@ class Walk:
         *,
         odd: bool = False,
     ) -> None:
-        import asym.symmetry.audit_rules  # noqa: F401  (registers the rules)
+        import asym.symmetry.audit_rules
+        import asym.symmetry.audit_rules_attention
+        import asym.symmetry.audit_rules_norm
+        import asym.symmetry.audit_rules_pointwise  # noqa: F401  (importing them registers the rules)
 
         self.system, self.odd = System(), odd
         self.untraced: set[str] = set()
@@ -132,7 +136,7 @@ class Walk:
             return
         numbers, result = bound(node, self.numbers), self.numbers[node]
         known = bound(node, self.known)
-        parts = [value for value in _flat(known.values()) if isinstance(value, Moved | Weights | Still | Scores)]
+        parts = [value for value in flat(known.values()) if isinstance(value, Moved | Weights | Still | Scores)]
         if all(isinstance(p, Weights) for p in parts):
             self.known[node] = self._weights(name, node, known, result)
             return
@@ -157,7 +161,7 @@ class Walk:
             return Weights(result, torch.where(mask, a.source, b.source))
         if name in SHAPE and isinstance(known.get("self", known.get("input")), Weights):
             return self._rearranged(node.target, name, known, result)
-        for value in _flat(known.values()):
+        for value in flat(known.values()):
             self.hold(value)
         if isinstance(result, Tensor):
             return Weights(result, torch.full(result.shape, -1))
@@ -283,75 +287,3 @@ class Walk:
             else:
                 found.add(-1 if name == "layer_norm" else int(user.args[1]) if name == "group_norm" else 0)  # type: ignore
         return found.pop() if len(found) == 1 else 0
-
-
-def operation(node: fx.Node) -> str:
-    """The name of a node's operation, the same for its in-place form."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return getattr(node.target, "__name__", str(node.target))
-    return schema.name.split("::")[-1].removesuffix("_")
-
-
-def bound(node: fx.Node, values: Mapping[fx.Node, Any]) -> dict[str, Any]:
-    """The operation's arguments by name, nodes replaced by their values."""
-    schema: Any = getattr(node.target, "_schema", None)
-    if schema is None:
-        raise ValueError(f"model: node {node.name!r} calls {node.target}, which is no operation of PyTorch")
-    found = dict(zip((a.name for a in schema.arguments), node.args)) | dict(node.kwargs)
-    return {name: _replace(value, values) for name, value in found.items()}
-
-
-def placeholders(program: ExportedProgram) -> list[tuple[fx.Node, str | None]]:
-    """What a graph is given: nodes with the name of the parameter, buffer or constant, None for an input."""
-    nodes = {node.name: node for node in program.graph.nodes}
-    return [(nodes[spec.arg.name], spec.target) for spec in program.graph_signature.input_specs]
-
-
-def run_graph(program: ExportedProgram, state: Mapping[str, Tensor], inputs: tuple[Any, ...]) -> dict[fx.Node, Any]:
-    """The value of every node of a graph; nothing is changed in place."""
-    values: dict[fx.Node, Any] = {}
-    given = iter(inputs)
-    for node, name in placeholders(program):
-        values[node] = next(given) if name is None else state[name] if name in state else program.constants[name]
-    for node in program.graph.nodes:
-        if node.op != "call_function":
-            continue
-        if operation(node) == "getitem":
-            values[node] = values[node.args[0]][node.args[1]]
-            continue
-        arguments, target = bound(node, values), node.target
-        names = [(a.name, a.kwarg_only) for a in target._schema.arguments if a.name in arguments]
-        if target._schema.name.endswith("_"):
-            arguments[names[0][0]] = arguments[names[0][0]].clone()
-        positional = [arguments[name] for name, keyword in names if not keyword]
-        values[node] = target(*positional, **{name: arguments[name] for name, keyword in names if keyword})
-    return values
-
-
-def kinks(values: Mapping[fx.Node, Any]) -> tuple[int, int, float]:
-    """Units of ReLUs that are never on, and never off (in less than 2 % of what they see), and how uneven all are.
-
-    The units of a four-dimensional tensor lie on axis 1, of others on the last one. A unit is uneven as far as it is
-    on, or off, in less than 30 %.
-    """
-    dead, linear, uneven = 0, 0, 0.0
-    for node, value in values.items():
-        if node.op == "call_function" and operation(node) in ("relu", "leaky_relu"):
-            units = value.movedim(1, -1) if value.ndim == 4 else value
-            on = (units > 0).double().flatten(0, -2).mean(0)
-            dead, linear = dead + int((on < 0.02).sum()), linear + int((on > 0.98).sum())
-            uneven += float((0.3 - torch.minimum(on, 1 - on)).clamp(min=0).pow(2).sum())
-    return dead, linear, uneven
-
-
-def _replace(argument: Any, values: Mapping[fx.Node, Any]) -> Any:
-    if isinstance(argument, fx.Node):
-        return values[argument]
-    if isinstance(argument, list | tuple):
-        return [_replace(part, values) for part in argument]
-    return argument
-
-
-def _flat(values: Any) -> list[Any]:
-    return [p for value in values for p in (_flat(value) if isinstance(value, list) else [value])]
