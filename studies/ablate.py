@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from asym.names import ARCHS, NORMS
 from studies.ablate_factors import FACTORS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
+from studies.cli import InputError, check_choice, check_least, check_positive, run_study
+from studies.flags import TunedConfig
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +53,7 @@ def table_name(factor: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(CommonConfig):
+class Config(TunedConfig):
     """Settings of the study; a value of None is set by the preset or by the factor."""
 
     factor: str
@@ -62,38 +62,8 @@ class Config(CommonConfig):
     """The factor's values, where it has an axis: rates, widths, epochs, k, …"""
     arch: str = "resnet8"
     """Architecture: a name of `python -m asym.models`, `timm/<name>` or `package.module:factory`."""
-    pairs: int | None = None
-    """Independent pairs (or groups, for merge and plane) of networks at each level."""
-    epochs: int | None = None
-    """Passes over the training split."""
-    lr: float | None = None
-    """Peak learning rate for every variant, instead of tuning."""
-    lrs: tuple[float, ...] | None = None
-    """Rates to tune over, for each variant, by validation loss."""
     retune: bool = False
     """Tune the rate at each level, not once for each variant."""
-    batch_size: int | None = None
-    """Images a step."""
-    weight_decay: float | None = None
-    """Decoupled weight decay of AdamW."""
-    schedule: Literal["constant", "linear", "geometric", "triangular", "cosine"] | None = None
-    """Course of the learning rate."""
-    warmup: float | None = None
-    """Epochs of warm-up."""
-    augment: Literal["per-image", "per-batch", "none"] = "per-image"
-    """Random crop and flip, where the data set has them: one for each image, or one for a batch as released."""
-    width: float = 1.0
-    """Width multiplier."""
-    norm: str | None = None
-    """group, batch, layer or none; None is the architecture's own."""
-    train_size: int | None = None
-    """Train on so many images, drawn evenly from the classes."""
-    eval_images: int | None = None
-    """At most so many images of each split are evaluated along the line."""
-    points: int = 25
-    """Points on the line, an odd number."""
-    restarts: int | None = None
-    """Starts of weight matching."""
     target_accuracy: float = 0.9
     """Training accuracy to which epochs are counted."""
     grid: int = 15
@@ -102,29 +72,11 @@ class Config(CommonConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("factor", self.factor, [*FACTORS, "all"])
-        if self.arch not in ARCHS and not self.arch.startswith("timm/") and ":" not in self.arch:
-            check_choice("arch", self.arch, [*ARCHS, "timm/<name>", "package.module:factory"])
-        if self.norm is not None:
-            check_choice("norm", self.norm, NORMS)
-        for flag in ("pairs", "epochs", "batch_size", "restarts", "train_size", "eval_images"):
-            check_least(flag.replace("_", "-"), getattr(self, flag), 1)
-        for flag in ("weight_decay", "warmup"):
-            check_least(flag.replace("_", "-"), getattr(self, flag), 0)
         check_least("grid", self.grid, 3)
-        for flag in ("lr", "width"):
-            check_positive(flag, getattr(self, flag))
         if not 0 < self.target_accuracy <= 1:
             raise InputError(f"--target-accuracy: got {self.target_accuracy}, must be a fraction above 0, at most 1")
-        if self.lrs == ():
-            raise InputError("--lrs: got no rate")
-        for rate in self.lrs or ():
-            check_positive("lrs", rate)
-        if self.lr is not None and self.lrs is not None:
-            raise InputError("--lr and --lrs: give one of them, a fixed rate or rates to tune over")
         if self.retune and self.lr is not None:
             raise InputError("--retune: contradicts --lr, a fixed rate is not tuned")
-        if self.points < 3 or self.points % 2 == 0:
-            raise InputError(f"--points: got {self.points}, must be odd and at least 3")
         self._check_factor()
 
     def _check_factor(self) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import ARCHS, NORMS, VARIANTS
 from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
+from studies.flags import check_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,9 +118,9 @@ class Config(CommonConfig):
         variants = SAMPLED if self.sampler == "nuts" else (*VARIANTS, EQUAL)
         for flag, values, choices in (("variants", self.variants, variants), ("methods", self.methods, METHODS)):
             if values is not None:
-                _check_list(flag, values, choices)
+                check_names(flag, values, choices)
         if self.archs is not None:
-            _check_list("archs", self.archs, None)
+            check_names("archs", self.archs, None)
             for arch in self.archs:
                 name, norm = split_arch(arch)
                 if name not in ARCHS and not name.startswith("timm/") and ":" not in name:
@@ -160,16 +161,6 @@ def split_arch(arch: str) -> tuple[str, str | None]:
     """`resnet20/batch` is resnet20 with norm batch; without a norm behind a slash the architecture's own."""
     head, slash, tail = arch.rpartition("/")
     return (head, tail) if slash and tail in NORMS else (arch, None)
-
-
-def _check_list(flag: str, values: tuple[str, ...], choices: tuple[str, ...] | None) -> None:
-    if not values:
-        raise InputError(f"--{flag}: got none" + (f"; valid: {', '.join(choices)}" if choices else ""))
-    for value in values:
-        if choices is not None:
-            check_choice(flag, value, choices)
-    if len(set(values)) < len(values):
-        raise InputError(f"--{flag}: named twice in {' '.join(values)}")
 
 
 def prepare(config: Config) -> Any:

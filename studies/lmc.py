@@ -20,8 +20,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from asym.names import ALIGNMENTS, ARCHS, NORMS, VARIANTS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
+from asym.names import ALIGNMENTS, VARIANTS
+from studies.cli import InputError, check_least, check_positive, run_study
+from studies.flags import MEANING, TunedConfig, check_meaning, check_names
 from studies.presets import Defaults, defaults
 
 if TYPE_CHECKING:
@@ -47,39 +48,15 @@ VALUES = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(CommonConfig):
+class Config(TunedConfig):
     """Settings of the study; a value of None is set by the preset."""
 
-    arch: str = "resnet20"
-    """Architecture: a name of `python -m asym.models`, `timm/<name>` or `package.module:factory`."""
     variants: tuple[str, ...] = ("standard", "sigma", "w")
     """Any of: standard w sigma w-sigma w-zero w-init w-scale bias."""
     alignments: tuple[str, ...] = ("none", "weight")
     """Any of: none weight activation."""
     align_asymmetric: bool = False
     """Align w and w-zero networks too, in plain form."""
-    pairs: int | None = None
-    """Independent pairs of networks for each variant."""
-    epochs: int | None = None
-    """Passes over the training split."""
-    lr: float | None = None
-    """Peak learning rate for every variant, instead of tuning."""
-    lrs: tuple[float, ...] | None = None
-    """Rates to tune over, for each variant, by validation loss."""
-    batch_size: int | None = None
-    """Images a step."""
-    weight_decay: float | None = None
-    """Decoupled weight decay of AdamW."""
-    schedule: Literal["constant", "linear", "geometric", "triangular", "cosine"] | None = None
-    """Course of the learning rate."""
-    warmup: float | None = None
-    """Epochs of warm-up."""
-    augment: Literal["per-image", "per-batch", "none"] = "per-image"
-    """Random crop and flip, where the data set has them: one for each image, or one for a batch as released."""
-    width: float = 1.0
-    """Width multiplier."""
-    norm: str | None = None
-    """group, batch, layer or none; None is the architecture's own."""
     kappa: float | None = None
     """Standard deviation of the fixed weights of every masked layer."""
     n_fix_scale: float = 1.0
@@ -90,58 +67,17 @@ class Config(CommonConfig):
     """Fixed shifts of the variant `bias` are uniform in ± this."""
     syre_scale: str = ".01/sqrt(d)"
     """Standard deviation of θ₀ of the variant `syre`, d the fan-in."""
-    train_size: int | None = None
-    """Train on so many images, drawn evenly from the classes."""
-    eval_images: int | None = None
-    """At most so many images of each split are evaluated along the line."""
-    points: int = 25
-    """Points on the line, an odd number."""
-    restarts: int | None = None
-    """Starts of weight matching."""
     checkpoints: tuple[Path, ...] = ()
     """Two state-dict files (.safetensors or .pt) of networks of --arch to compare, instead of training."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.arch not in ARCHS and not self.arch.startswith("timm/") and ":" not in self.arch:
-            check_choice("arch", self.arch, [*ARCHS, "timm/<name>", "package.module:factory"])
-        for flag, values, choices in (
-            ("variants", self.variants, VARIANTS),
-            ("alignments", self.alignments, ALIGNMENTS),
-        ):
-            if not values:
-                raise InputError(f"--{flag}: got none; valid: {', '.join(choices)}")
-            for value in values:
-                check_choice(flag, value, choices)
-            if len(set(values)) < len(values):
-                raise InputError(f"--{flag}: named twice in {' '.join(values)}")
-        if self.norm is not None:
-            check_choice("norm", self.norm, NORMS)
-        for flag in ("pairs", "epochs", "batch_size", "restarts", "train_size", "eval_images"):
-            check_least(flag.replace("_", "-"), getattr(self, flag), 1)
-        for flag in ("weight_decay", "warmup", "kappa"):
-            check_least(flag.replace("_", "-"), getattr(self, flag), 0)
-        for flag in ("lr", "width", "n_fix_scale", "bias_range"):
+        check_names("variants", self.variants, VARIANTS)
+        check_names("alignments", self.alignments, ALIGNMENTS)
+        check_least("kappa", self.kappa, 0)
+        for flag in ("n_fix_scale", "bias_range"):
             check_positive(flag.replace("_", "-"), getattr(self, flag))
-        if self.lrs == ():
-            raise InputError("--lrs: got no rate")
-        for rate in self.lrs or ():
-            check_positive("lrs", rate)
-        if self.points < 3 or self.points % 2 == 0:
-            raise InputError(f"--points: got {self.points}, must be odd and at least 3")
-        if self.lr is not None and self.lrs is not None:
-            raise InputError("--lr and --lrs: give one of them, a fixed rate or rates to tune over")
-        for flag, needed in (
-            ("kappa", ("w", "w-init", "w-sigma")),
-            ("n_fix_scale", ("w", "w-init", "w-zero", "w-sigma")),
-            ("gate", ("sigma", "w-sigma")),
-            ("bias_range", ("bias",)),
-            ("syre_scale", ("syre",)),
-        ):
-            default = type(self).__dataclass_fields__[flag].default
-            if getattr(self, flag) != default and not set(needed) & set(self.variants):
-                name = flag.replace("_", "-")
-                raise InputError(f"--{name}: has no meaning without {' or '.join(needed)} among --variants")
+        check_meaning(self, {**MEANING, "gate": ("sigma", "w-sigma"), "bias_range": ("bias",), "syre_scale": ("syre",)})
         if self.align_asymmetric and not any(v in ("w", "w-zero") for v in self.variants):
             raise InputError("--align-asymmetric: has no meaning without w or w-zero among --variants")
         if len(self.checkpoints) not in (0, 2):

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from asym.names import ARCHS, NORMS, VARIANTS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
+from asym.names import VARIANTS
+from studies.cli import InputError, check_least, check_positive, run_study
+from studies.flags import MEANING, NetworkConfig, check_meaning, check_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +48,7 @@ GROUP = ("config", "preset", "arch", "dataset", "variant")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(CommonConfig):
+class Config(NetworkConfig):
     """Settings of the study; a value of None is set by the preset, or drawn for each network."""
 
     arch: str = "resnet8"
@@ -66,56 +67,26 @@ class Config(CommonConfig):
     """The same weight decay for all networks instead of drawn ones."""
     smoothing: float | None = None
     """The same label smoothing for all networks instead of drawn ones."""
-    batch_size: int | None = None
-    """Images a step."""
-    augment: Literal["per-image", "per-batch", "none"] = "per-image"
-    """Random crop and flip, where the data set has them: one for each image, or one for a batch."""
-    width: float = 1.0
-    """Width multiplier."""
-    norm: str | None = None
-    """group, batch, layer or none; None is the architecture's own."""
     kappa: float | None = None
     """Standard deviation of the fixed weights of every masked layer; None is the architecture's table."""
     n_fix_scale: float = 1.0
     """Multiplies the number of fixed weights of every row."""
-    train_size: int | None = None
-    """Train on so many images, drawn evenly from the classes."""
     eval_images: int | None = None
     """At most so many images of each split are evaluated along the line; None is all, in smoke 200."""
-    points: int = 25
-    """Points on the line."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.arch not in ARCHS and not self.arch.startswith("timm/") and ":" not in self.arch:
-            check_choice("arch", self.arch, [*ARCHS, "timm/<name>", "package.module:factory"])
-        if not self.variants:
-            raise InputError(f"--variants: got none; valid: {', '.join(VARIANTS)}")
-        for variant in self.variants:
-            check_choice("variants", variant, VARIANTS)
-        if len(set(self.variants)) < len(self.variants):
-            raise InputError(f"--variants: named twice in {' '.join(self.variants)}")
-        if self.norm is not None:
-            check_choice("norm", self.norm, NORMS)
-        for flag in ("networks", "epochs", "batch_size", "train_size", "eval_images"):
-            check_least(flag.replace("_", "-"), getattr(self, flag), 1)
-        for flag in ("weight_decay", "kappa"):
-            check_least(flag.replace("_", "-"), getattr(self, flag), 0)
-        for flag in ("lr", "epochs_scale", "width", "n_fix_scale"):
+        check_names("variants", self.variants, VARIANTS)
+        check_least("networks", self.networks, 1)
+        check_least("kappa", self.kappa, 0)
+        for flag in ("epochs_scale", "n_fix_scale"):
             check_positive(flag.replace("_", "-"), getattr(self, flag))
         check_least("points", self.points, 3)
         if self.smoothing is not None and not 0 <= self.smoothing < 1:
             raise InputError(f"--smoothing: got {self.smoothing}, must be at least 0 and below 1")
         if self.epochs is not None and self.epochs_scale is not None:
             raise InputError("--epochs and --epochs-scale: give one of them, a fixed length or a factor on drawn ones")
-        for flag, needed in (
-            ("kappa", ("w", "w-init", "w-sigma")),
-            ("n_fix_scale", ("w", "w-init", "w-zero", "w-sigma")),
-        ):
-            default = type(self).__dataclass_fields__[flag].default
-            if getattr(self, flag) != default and not set(needed) & set(self.variants):
-                name = flag.replace("_", "-")
-                raise InputError(f"--{name}: has no meaning without {' or '.join(needed)} among --variants")
+        check_meaning(self, MEANING)
 
 
 @dataclasses.dataclass(frozen=True)
