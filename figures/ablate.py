@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from figures import command
+from figures.ablate_maps import MADE_BY, heat_maps, label_of, measured, planes
 from figures.style import ALIGNED, COLOURS, COLUMN_IN, DASHES, MARKERS, NAMES, pyplot, save
 from figures.tables import read
-from studies.cli import check_choice, run_command
+from studies.cli import check_choice
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MADE_BY = "python -m studies.ablate"
 FIGURE = ("arch", "dataset", "preset")
 """Rows that agree in these go into one figure."""
 NEEDED = (*FIGURE, "config", "level", "value", "variant", "alignment", "pair", "barrier_loss_mid")
@@ -73,11 +74,9 @@ AXES = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(command.Config):
     """Settings of the figures."""
 
-    results: Path = Path("results")
-    """Folder of tables; figures go to its folder `figures`."""
     factor: str | None = None
     """One factor; by default all whose tables are there."""
 
@@ -98,9 +97,9 @@ def draw(results: Path, factors: Sequence[str]) -> list[Path]:
             file = re.sub(r"[^\w.+-]+", "-", file)
             title = f"{AXES[factor].title}: {arch} on {dataset}; bars are 95 % intervals over n = {_n(group)}"
             if factor == "plane":
-                files += _planes(results, file, name, group, arch, dataset)
+                files += planes(results, file, name, group, arch, dataset)
             elif factor == "kappa-nfix":
-                files += _heat_maps(results / "figures", file, group, title)
+                files += heat_maps(results / "figures", file, group, title)
             elif AXES[factor].label:
                 files += _curves(results / "figures", file, group, AXES[factor], title)
             else:
@@ -113,15 +112,6 @@ def _n(rows: pd.DataFrame) -> str:
     return f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
 
 
-def _measured(rows: pd.DataFrame) -> pd.DataFrame:
-    ends = {m: rows[[f"{m}_a", f"{m}_b"]].mean(axis=1, skipna=False) for m in ("acc", "loss") if f"{m}_a" in rows}
-    return rows.assign(**ends)
-
-
-def _label(variant: str, alignment: str) -> str:
-    return str(NAMES.get(variant, variant)) + ALIGNED.get(alignment, f" ({alignment})")
-
-
 def _series(rows: pd.DataFrame, axis: Axis) -> list[tuple[str, pd.DataFrame]]:
     """Label and rows of each curve, in the variants' own order."""
     order = {variant: i for i, variant in enumerate(NAMES)}
@@ -129,7 +119,7 @@ def _series(rows: pd.DataFrame, axis: Axis) -> list[tuple[str, pd.DataFrame]]:
     out = []
     for key, part in rows.groupby(["variant", "alignment", *axis.series], sort=False, dropna=False):
         further = [str(value).replace("sqrt(d)", "√d") for value in key[2:] if isinstance(value, str) and value]
-        out.append((", ".join([_label(str(key[0]), str(key[1])), *further]), part))
+        out.append((", ".join([label_of(str(key[0]), str(key[1])), *further]), part))
     return out
 
 
@@ -138,7 +128,7 @@ def _curves(folder: Path, name: str, rows: pd.DataFrame, axis: Axis, title: str)
 
     plt = pyplot()
     figure, panels = plt.subplots(1, 2, figsize=(2.05 * COLUMN_IN, 2.6), layout="constrained")
-    rows = _measured(rows)
+    rows = measured(rows)
     ticks = sorted(rows["value"].dropna().unique())
     dashes = iter(("solid", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1))))
     styles: dict[str, Any] = {}
@@ -194,7 +184,7 @@ def _dots(folder: Path, name: str, rows: pd.DataFrame, axis: Axis, title: str) -
     from asym.metrics import mean_interval
 
     plt = pyplot()
-    rows = _measured(rows)
+    rows = measured(rows)
     groups = list(rows.groupby(["level", "variant", "alignment", "config"], sort=False, dropna=False))
     height = 1.0 + 0.27 * len(groups)
     figure, panels = plt.subplots(1, 2, figsize=(2.05 * COLUMN_IN, height), sharey=True, layout="constrained")
@@ -221,106 +211,20 @@ def _dots(folder: Path, name: str, rows: pd.DataFrame, axis: Axis, title: str) -
     return save(figure, folder, name)
 
 
-def _heat_maps(folder: Path, name: str, rows: pd.DataFrame, title: str) -> list[Path]:
-    from asym.metrics import mean_interval
-
-    plt = pyplot()
-    rows = _measured(rows)
-    grid, reference = rows[rows["variant"] == "w"], rows[rows["variant"] != "w"]
-    target = rows["target_accuracy"].iloc[0] if "target_accuracy" in rows else float("nan")
-    panels = (
-        ("barrier_loss_mid", "loss barrier at ½ (nats)"),
-        ("acc", "test accuracy"),
-        ("epochs_to_target", f"epochs to {target:.0%} training accuracy"),
-    )
-    kappas, scales = sorted(grid["value"].unique()), sorted(grid["n_fix_scale"].unique())
-    figure, axes = plt.subplots(1, 3, figsize=(2.05 * COLUMN_IN, 1.35 + 0.42 * len(scales)), layout="constrained")
-    for panel, (measure, label) in zip(axes, panels):
-        cells = [
-            [
-                mean_interval(grid[(grid["value"] == k) & (grid["n_fix_scale"] == s)][measure].to_numpy(dtype=float))
-                for k in kappas
-            ]
-            for s in scales
-        ]
-        means = [[cell.mean for cell in line] for line in cells]
-        image = panel.imshow(means, cmap="cividis", aspect="auto", origin="lower")
-        for i, line in enumerate(cells):
-            for j, cell in enumerate(line):
-                bright = image.norm(cell.mean) > 0.55 if cell.mean == cell.mean else True
-                text = "–" if cell.mean != cell.mean else f"{cell.mean:.3g}"
-                if cell.low == cell.low:
-                    text += f"\n± {cell.high - cell.mean:.2g}"
-                panel.text(j, i, text, ha="center", va="center", fontsize=5.8, color="black" if bright else "white")
-        panel.set_xticks(range(len(kappas)), [f"{k:g}" for k in kappas])
-        panel.set_yticks(range(len(scales)), [f"×{s:g}" for s in scales])
-        mean, low, high, n = mean_interval(reference[measure].to_numpy(dtype=float))
-        text = f"standard: {mean:.3g}" + (f" ± {high - mean:.2g}" if low == low else "") if n else "standard: –"
-        panel.set_title(f"{label}\n{text}", fontsize=6.5)
-        panel.set_xlabel("κ")
-    axes[0].set_ylabel("n_fix, times the table's")
-    figure.suptitle(title, fontsize=8)
-    return save(figure, folder, name)
-
-
-def _planes(results: Path, file: str, name: str, rows: pd.DataFrame, arch: str, dataset: str) -> list[Path]:
-    import numpy as np
-
-    key = ["config", "level", "variant", "alignment", "pair"]
-    needed = (*key, "column", "row", "x", "y", "loss")
-    grid = read(results, f"{name}_grid.csv", needed, MADE_BY)
-    grid = grid.merge(rows[key], on=key)
-    if grid.empty:
-        return []
-    plt = pyplot()
-    order = {variant: i for i, variant in enumerate(NAMES)}
-    grid = grid.sort_values("variant", key=lambda c: c.map(order).fillna(len(order)), kind="stable")
-    parts = list(grid.groupby(["variant", "alignment", "config"], sort=False))
-    figure, axes = plt.subplots(1, len(parts), figsize=(2.05 * COLUMN_IN, 2.55), layout="constrained", squeeze=False)
-    inside = grid[grid["row"] >= 0]["loss"]
-    floor = max(float(inside.min()), 1e-3)
-    levels = np.geomspace(floor, max(min(float(inside.max()), 10.0), 2 * floor), 13)
-    filled = None
-    for panel, (shown_as, part) in zip(axes[0], parts):
-        field, corners = part[part["row"] >= 0], part[part["row"] < 0].sort_values("column")
-        table = field.pivot(index="row", columns="column", values="loss").to_numpy()
-        x = field.groupby("column")["x"].first().to_numpy()
-        y = field.groupby("row")["y"].first().to_numpy()
-        shown = np.clip(table, levels[0], levels[-1])
-        filled = panel.contourf(x, y, np.log10(shown), levels=np.log10(levels), cmap="cividis")
-        panel.contour(x, y, np.log10(shown), levels=np.log10(levels), colors="white", linewidths=0.3, alpha=0.6)
-        panel.plot(corners["x"], corners["y"], "o", color="white", markeredgecolor="black", markersize=5)
-        panel.plot(corners["x"].mean(), corners["y"].mean(), "x", color="white", markersize=5)
-        panel.set_title(_label(str(shown_as[0]), str(shown_as[1])).replace(" (", "\n("), fontsize=7)
-        panel.set_aspect("equal")
-        panel.set_xlabel("distance / |b − a|")
-    bar = figure.colorbar(filled, ax=list(axes[0]), shrink=0.8)
-    ticks = [levels[i] for i in range(0, len(levels), 3)]
-    bar.set_ticks([float(np.log10(t)) for t in ticks], labels=[f"{t:.2g}" for t in ticks])
-    bar.set_label("test loss (nats)")
-    figure.suptitle(
-        f"plane through three networks (circles), their average (cross): {arch} on {dataset}, one group", fontsize=8
-    )
-    return save(figure, results / "figures", file)
-
-
 def main(args: list[str] | None = None) -> int:
     """The command."""
 
-    def check(config: Config) -> tuple[Config, list[str]]:
+    def factors(config: Config) -> list[str]:
         there = [f for f in AXES if (config.results / f"ablate_{f.replace('-', '_')}.csv").is_file()]
-        factors = [config.factor] if config.factor else there or list(AXES)[:1]
-        for factor in factors:
+        return [config.factor] if config.factor else there or list(AXES)[:1]
+
+    def check(config: Config) -> None:
+        for factor in factors(config):
             read(config.results, f"ablate_{factor.replace('-', '_')}.csv", NEEDED, MADE_BY)
-        return config, factors
 
-    def work(checked: tuple[Config, list[str]]) -> None:
-        config, factors = checked
-        for file in draw(config.results, factors):
-            print(file)
-
-    text = (__doc__ or "").split("\n\n")[0]
-    return run_command(Config, check, work, prog="python -m figures.ablate", description=text, args=args)
+    return command.run_figures(
+        "ablate", __doc__, check, lambda config: draw(config.results, factors(config)), args, Config
+    )
 
 
 if __name__ == "__main__":

@@ -11,27 +11,18 @@ parameter directions along which the function stays the same, stacked by family,
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from figures.command import Config, run_figures
 from figures.style import COLOURS, COLUMN_IN, NAMES, pyplot, save
 from figures.tables import read
-from studies.cli import run_command
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MADE_BY = "python -m studies.audit"
 NEEDED = ("preset", "arch", "variant", "kind", "family", "predicted", "found", "unexplained", "params", "config")
-
-
-@dataclass(frozen=True)
-class Config:
-    """Settings of the figures."""
-
-    results: Path = Path("results")
-    """Folder of tables; figures go to its folder `figures`."""
 
 
 def draw(results: Path) -> list[Path]:
@@ -118,18 +109,16 @@ def _swaps(folder: Path, preset: str, rows: pd.DataFrame) -> list[Path]:
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
+    return run_figures(
+        "audit",
+        __doc__,
+        lambda config: read(config.results, "audit.csv", NEEDED, MADE_BY),
+        lambda config: draw(config.results),
+        args,
+    )
 
-    def check(config: Config) -> Config:
-        read(config.results, "audit.csv", NEEDED, MADE_BY)
-        return config
 
-    def work(config: Config) -> None:
-        for file in draw(config.results):
-            print(file)
-
-    text = (__doc__ or "").split("\n\n")[0]
-    return run_command(Config, check, work, prog="python -m figures.audit", description=text, args=args)
-
+__all__ = ["Config", "draw", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

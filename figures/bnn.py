@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from figures.command import Config, run_figures
 from figures.style import COLOURS, COLUMN_IN, NAMES, pyplot, save
 from figures.tables import read
-from studies.cli import run_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,14 +28,6 @@ KEY = ["config", "variant", "method", "instance"]
 OWN_NAMES = NAMES | {"standard-equal": "Standard, equal size", "fixed-scale": "ReLU scale fixed"}
 OWN_COLOURS = COLOURS | {"standard-equal": "#E69F00", "fixed-scale": "#009E73"}
 MARKERS = {"tanh": "o", "relu": "s", "figlu": "D"}
-
-
-@dataclass(frozen=True)
-class Config:
-    """Settings of the figures."""
-
-    results: Path = Path("results")
-    """Folder of tables; figures go to its folder `figures`."""
 
 
 def draw(results: Path) -> list[Path]:
@@ -169,18 +160,14 @@ def _file_name(key: dict[str, Any]) -> str:
 def main(args: list[str] | None = None) -> int:
     """The command."""
 
-    def check(config: Config) -> Config:
+    def check(config: Config) -> None:
         if not (config.results / "bnn_nuts.csv").is_file():
             read(config.results, "bnn.csv", (*FIGURE, *KEY), MADE_BY)
-        return config
 
-    def work(config: Config) -> None:
-        for file in draw(config.results):
-            print(file)
+    return run_figures("bnn", __doc__, check, lambda config: draw(config.results), args)
 
-    text = (__doc__ or "").split("\n\n")[0]
-    return run_command(Config, check, work, prog="python -m figures.bnn", description=text, args=args)
 
+__all__ = ["Config", "draw", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from figures.command import Config, run_figures
 from figures.style import ALIGNED, COLOURS, COLUMN_IN, DASHES, MARKERS, NAMES, pyplot, save
 from figures.tables import read
-from studies.cli import run_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,14 +27,6 @@ FIGURE = ("arch", "dataset", "preset", "width", "norm", "epochs", "train_images"
 SETTINGS = ("kappa", "n_fix_scale", "lr", "config")
 """What may tell two series of one variant apart."""
 KEY = ["config", "variant", "alignment", "pair"]
-
-
-@dataclass(frozen=True)
-class Config:
-    """Settings of the figures."""
-
-    results: Path = Path("results")
-    """Folder of tables; figures go to its folder `figures`."""
 
 
 def draw(results: Path) -> list[Path]:
@@ -133,18 +124,14 @@ def _items(key: dict[str, Any]) -> str:
 def main(args: list[str] | None = None) -> int:
     """The command."""
 
-    def check(config: Config) -> Config:
+    def check(config: Config) -> None:
         read(config.results, "lmc.csv", (*FIGURE, *KEY), MADE_BY)
         read(config.results, "lmc_curves.csv", (*KEY, "split", "lam", "loss"), MADE_BY)
-        return config
 
-    def work(config: Config) -> None:
-        for file in draw(config.results):
-            print(file)
+    return run_figures("lmc", __doc__, check, lambda config: draw(config.results), args)
 
-    text = (__doc__ or "").split("\n\n")[0]
-    return run_command(Config, check, work, prog="python -m figures.lmc", description=text, args=args)
 
+__all__ = ["Config", "draw", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

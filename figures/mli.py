@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from figures.command import Config, run_figures
 from figures.style import COLOURS, COLUMN_IN, NAMES, pyplot, save
 from figures.tables import read
-from studies.cli import run_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,14 +34,6 @@ TABLES = {
     "mli_curves.csv": (*KEY, "lam", "smooth_loss"),
     "mli_by_lr.csv": ("config", "variant", "lr_low", "lr_high", *SHARE),
 }
-
-
-@dataclass(frozen=True)
-class Config:
-    """Settings of the figures."""
-
-    results: Path = Path("results")
-    """Folder of tables; figures go to its folder `figures`."""
 
 
 def draw(results: Path) -> list[Path]:
@@ -175,18 +166,12 @@ def _file_name(key: dict[str, Any]) -> str:
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
+    return run_figures(
+        "mli", __doc__, lambda config: _tables(config.results), lambda config: draw(config.results), args
+    )
 
-    def check(config: Config) -> Config:
-        _tables(config.results)
-        return config
 
-    def work(config: Config) -> None:
-        for file in draw(config.results):
-            print(file)
-
-    text = (__doc__ or "").split("\n\n")[0]
-    return run_command(Config, check, work, prog="python -m figures.mli", description=text, args=args)
-
+__all__ = ["Config", "draw", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())
