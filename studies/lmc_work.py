@@ -56,7 +56,7 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
     table = read_table(config.out / "lmc.csv")
     rows = table[table["config"].isin(keys) & table["variant"].isin(config.variants)]
     update_table(config.out / "lmc_summary.csv", summary(rows), list(TABLES["lmc_summary"]))
-    return rows.reset_index(drop=True)
+    return rows[rows["alignment"].isin(config.alignments)].reset_index(drop=True)
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
@@ -73,7 +73,8 @@ def summary_text(config: Config, jobs: list[Job]) -> str:
     """The terminal's table."""
     keys = {task.columns["config"] for job in jobs for tasks in job.tasks.values() for task in tasks}
     table = read_table(config.out / "lmc_summary.csv")
-    rows = table[table["config"].isin(keys) & table["variant"].isin(config.variants)]
+    asked = table["variant"].isin(config.variants) & table["alignment"].isin(config.alignments)
+    rows = table[table["config"].isin(keys) & asked]
     order = {variant: i for i, variant in enumerate(config.variants)}
     rows = rows.sort_values("variant", key=lambda column: column.map(order), kind="stable")
     columns = ("variant", "alignment", "n", "test loss", "test acc", "barrier ½", "barrier max", "acc. barrier ½",
