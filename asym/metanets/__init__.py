@@ -4,10 +4,12 @@ chain = chain_of(network, example_input)          # or one from a population's a
 stack = Stack.from_rows(chain, layout, rows)      # n networks
 reader = build("scale-gmn", chain, width=32)
 reader(stack)                                     # n × 1
+fit(reader, stack, targets, train, val, Protocol(epochs=50), seed=0)
 """
 
 from asym.metanets.blind import DMC, DeepSets, FlatMLP, StatNN
 from asym.metanets.boosting import HyperBoost, StatBoost
+from asym.metanets.fitting import Fit, Protocol, Scale, fit
 from asym.metanets.nfn import NFN
 from asym.metanets.reader import Reader
 from asym.metanets.registry import READERS, build, options_of
@@ -24,9 +26,12 @@ __all__ = [
     "Chain",
     "ChainLayer",
     "DeepSets",
+    "Fit",
     "FlatMLP",
     "HyperBoost",
+    "Protocol",
     "Reader",
+    "Scale",
     "ScaleGMN",
     "Stack",
     "StatBoost",
@@ -35,6 +40,7 @@ __all__ = [
     "build",
     "chain_of",
     "count",
+    "fit",
     "matched_width",
     "options_of",
     "predict",

@@ -13,11 +13,26 @@ import torch
 from torch import Tensor
 
 from asym.metanets.reader import Reader
-from asym.metanets.stack import Stacks, as_list
+from asym.metanets.stack import Stack, Stacks, as_list
+
+Call = Callable[[Reader, Stack], Tensor]
+"""(reader, stack of k networks) → `k …`: what is asked of a reader where its own numbers are not it, such as the images
+that edited networks give."""
+
+
+def numbers(reader: Reader, stack: Stack) -> Tensor:
+    """The reader's own numbers, `k out`."""
+    return reader(stack)
 
 
 def accumulate(
-    reader: Reader, stacks: Stacks, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor], *, piece: int = 32
+    reader: Reader,
+    stacks: Stacks,
+    targets: Tensor,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    *,
+    piece: int = 32,
+    call: Call = numbers,
 ) -> float:
     """Add the gradient of the mean loss over all networks to the reader's parameters.
 
@@ -27,6 +42,7 @@ def accumulate(
         targets: `n …`, one row a network in the stacks' order.
         loss: (outputs `k out`, targets `k …`) → the mean loss of k networks.
         piece: largest number of networks that are read together.
+        call: what is asked of the reader.
 
     Returns:
         The mean loss.
@@ -44,20 +60,20 @@ def accumulate(
     for stack in listed:
         for first in range(0, len(stack), piece):
             part = stack.rows(slice(first, first + piece))
-            share = loss(reader(part), targets[start : start + len(part)]) * (len(part) / total)
+            share = loss(call(reader, part), targets[start : start + len(part)]) * (len(part) / total)
             share.backward()
             start, mean = start + len(part), mean + float(share.detach())
     return mean
 
 
 @torch.no_grad()
-def predict(reader: Reader, stacks: Stacks, *, piece: int = 256) -> Tensor:
-    """`n out` in evaluation mode, in pieces; the reader's mode stays as it was."""
+def predict(reader: Reader, stacks: Stacks, *, piece: int = 256, call: Call = numbers) -> Tensor:
+    """`n out` (or what `call` gives) in evaluation mode, in pieces; the reader's mode stays as it was."""
     training = reader.training
     reader.eval()
     try:
         parts = [
-            reader(stack.rows(slice(first, first + piece)))
+            call(reader, stack.rows(slice(first, first + piece)))
             for stack in as_list(stacks)
             for first in range(0, len(stack), piece)
         ]
