@@ -17,6 +17,7 @@ ARCHS = (
     "gnn-linear",
     "transformer",
     "transformer-plain",
+    "siren",
 )
 """Built-in architectures; `timm/<name>` and `package.module:factory` are accepted beside them."""
 

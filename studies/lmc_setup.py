@@ -175,7 +175,7 @@ def _checkpoint_job(
 
 def _architecture(config: Config, variant: str, preset: Defaults, data: Data) -> Architecture:
     plain = Variant(variant)
-    if plain.gated and get_arch(config.arch).linear:
+    if plain.gated and not get_arch(config.arch).gateable:
         raise InputError(f"--variants: {variant} replaces activations, {config.arch} has none; leave it out")
     if variant == "w-scale" and get_arch(config.arch).scheme != "kaiming":
         raise InputError(

@@ -80,6 +80,8 @@ def check_domain(arch: str, data: Data) -> None:
     domain = get_arch(arch).domain
     if domain == data.domain:
         return
+    if domain == "coordinates":
+        raise InputError(f"--arch: {arch} takes coordinates, not the items of {data.name}; see python -m studies.inr")
     if domain == "graph":
         raise InputError(f"--dataset: {arch} takes a graph, {data.name} has images; choose digits-graph or ogbn-arxiv")
     raise InputError(f"--arch: {arch} takes images, {data.name} is a graph; choose gnn or gnn-linear")

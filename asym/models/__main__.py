@@ -32,7 +32,7 @@ def rows(pattern: str = "*") -> list[dict[str, str | int | float]]:
             for variant in VARIANTS:
                 if variant == "bias" and arch.norms == ("none",):
                     continue  # no norm whose shift could be fixed
-                if Variant(variant).gated and arch.linear:
+                if Variant(variant).gated and not arch.gateable:
                     continue  # no activation that a gate could replace
                 options = {"input_shape": arch.input_shape, "classes": arch.classes, "width": width}
                 trainable, total = count(name, variant=Variant(variant), **options)

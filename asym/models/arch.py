@@ -13,9 +13,9 @@ from asym.data.graphs import GraphInput
 from asym.nn.variants import LayerRule
 
 Shape = tuple[int, ...]
-"""Of one input: (channels, height, width) of an image, (features,) of a graph's node."""
+"""Of one input: (channels, height, width) of an image, (features,) of a graph's node, (coordinates,) of a place."""
 
-AXES = {"images": ("channels", "height", "width"), "graph": ("features",)}
+AXES = {"images": ("channels", "height", "width"), "graph": ("features",), "coordinates": ("coordinates",)}
 """Domain of an architecture → axes of its input shape."""
 
 
@@ -31,7 +31,8 @@ class Arch:
     input_shape: Shape
     """The published input: (channels, height, width), or (features,) of a node."""
     domain: str = "images"
-    """What the network is called with: `images`, a tensor (n, *input_shape), or `graph`, a `GraphInput`."""
+    """What the network is called with: `images` or `coordinates`, a tensor (n, *input_shape), or `graph`, a
+    `GraphInput`."""
     classes: int = 10
     depth: int = 0
     """The published depth, in the architecture's own unit."""
@@ -49,14 +50,14 @@ class Arch:
     """Widths with published parameter counts."""
 
     @property
-    def linear(self) -> bool:
-        """Whether the network has no activation, but the identity in its place."""
-        return self.activations == ("identity",)
+    def gateable(self) -> bool:
+        """Whether the network has an activation that a gate can replace; the identity and sines are none."""
+        return self.activations not in (("identity",), ("sin",))
 
 
 def example_input(entry: Arch, input_shape: Shape) -> Tensor | GraphInput:
-    """Zeros that a network of `entry` can be called with: two images, or a graph of two neighbours."""
-    if entry.domain == "images":
+    """Zeros that a network of `entry` can be called with: two images or places, or a graph of two neighbours."""
+    if entry.domain != "graph":
         return torch.zeros(2, *input_shape)
     return GraphInput(torch.zeros(2, *input_shape), torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
 
