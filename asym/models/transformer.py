@@ -28,30 +28,55 @@ from asym.nn.variants import LayerRule
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention on (n, tokens, dim)."""
+    """Multi-head self-attention on (n, tokens, dim); d_k and d_v are dim / heads unless given.
 
-    def __init__(self, dim: int, heads: int, *, bias: bool) -> None:
+    Raises:
+        ValueError: if d_k or d_v is not given and the heads do not divide `dim`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        bias: bool,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        causal: bool = False,
+    ) -> None:
         super().__init__()
-        self.heads = heads
-        self.query, self.key, self.value, self.out = (nn.Linear(dim, dim, bias=bias) for _ in range(4))
+        if dim % heads and None in (key_dim, value_dim):
+            raise ValueError(f"heads: {heads} do not divide dim {dim}; give key_dim and value_dim")
+        self.heads, self.causal = heads, causal
+        keys, values = heads * (key_dim or dim // heads), heads * (value_dim or dim // heads)
+        self.query, self.key = nn.Linear(dim, keys, bias=bias), nn.Linear(dim, keys, bias=bias)
+        self.value, self.out = nn.Linear(dim, values, bias=bias), nn.Linear(values, dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, tokens, dim) → (n, tokens, dim)."""
-        n, tokens, dim = x.shape
-        shape = (n, tokens, self.heads, dim // self.heads)
-        q, k, v = (layer(x).reshape(shape).transpose(1, 2) for layer in (self.query, self.key, self.value))
-        weights = ((q * shape[-1] ** -0.5) @ k.transpose(-2, -1)).softmax(-1)
-        return self.out((weights @ v).transpose(1, 2).reshape(n, tokens, dim))
+        n, tokens, _ = x.shape
+        q, k, v = (
+            y.reshape(n, tokens, self.heads, y.shape[-1] // self.heads).transpose(1, 2)
+            for y in (self.query(x), self.key(x), self.value(x))
+        )
+        scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
+        if self.causal:
+            later = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        mixed = scores.softmax(-1) @ v
+        return self.out(mixed.transpose(1, 2).reshape(n, tokens, self.heads * v.shape[-1]))
 
 
 class Block(nn.Module):
     """Attention and a two-layer perceptron, each behind a norm, with or without residual connections."""
 
-    def __init__(self, dim: int, heads: int, hidden: int, *, residual: bool, affine: bool, activation: str) -> None:
+    def __init__(
+        self, dim: int, heads: int, hidden: int, *, residual: bool, affine: bool, activation: str, **attention: Any
+    ) -> None:
         super().__init__()
         self.residual = residual
         self.norm1 = nn.LayerNorm(dim, elementwise_affine=affine)
-        self.attention = Attention(dim, heads, bias=affine)
+        self.attention = Attention(dim, heads, bias=affine, **attention)
         self.norm2 = nn.LayerNorm(dim, elementwise_affine=affine)
         self.up = nn.Linear(dim, hidden)
         self.act = make_activation(activation)
@@ -79,6 +104,12 @@ class Transformer(nn.Module):
         affine: whether norms have scale and shift, and attention biases.
         activation: of the perceptrons and of the head, where it has two layers.
         head_layers: 1 or 2.
+        key_dim: d_k of each head; None is dim / heads.
+        value_dim: d_v of each head; None is dim / heads.
+        causal: whether a token sees only itself and those before it.
+
+    Raises:
+        ValueError: if heads do not divide `dim` and d_k or d_v is not given.
     """
 
     positions: Tensor
@@ -96,6 +127,9 @@ class Transformer(nn.Module):
         affine: bool,
         activation: str,
         head_layers: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        causal: bool = False,
     ) -> None:
         super().__init__()
         channels, height, width = input_shape
@@ -104,6 +138,7 @@ class Transformer(nn.Module):
         tokens = (height // patch) * (width // patch)
         self.register_buffer("positions", waves(tokens, dim), persistent=False)
         options: dict[str, Any] = {"residual": residual, "affine": affine, "activation": activation}
+        options |= {"key_dim": key_dim, "value_dim": value_dim, "causal": causal}
         self.blocks = nn.ModuleList(Block(dim, heads, hidden, **options) for _ in range(blocks))
         self.norm = nn.LayerNorm(dim, elementwise_affine=affine)
         layers = [nn.Linear(dim, dim), make_activation(activation)] if head_layers == 2 else []
