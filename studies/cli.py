@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from asym.names import PRESETS
+from studies.notebook import settle
 
 C = TypeVar("C")
 
@@ -64,6 +65,7 @@ class CommonConfig:
     """Show the traceback of a failure."""
 
     def __post_init__(self) -> None:
+        settle(self)
         check_choice("preset", self.preset, PRESETS)
         for flag in ("jobs", "image_size"):
             check_least(flag.replace("_", "-"), getattr(self, flag), 1)
