@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from asym.metanets.reader import Reader
 from asym.metanets.stack import Stack, Stacks, as_list
 from asym.metanets.statistics import count_statistics, statistics
-from asym.symmetry.chain import Chain
+from asym.symmetry.chain import Frame
 
 
 class Standardise(nn.Module):
@@ -59,7 +59,7 @@ class Blind(Reader):
         options: of `Reader`.
     """
 
-    def __init__(self, chains: Chain | Sequence[Chain], *, trained: dict[str, int] | None = None, **options) -> None:
+    def __init__(self, chains: Frame | Sequence[Frame], *, trained: dict[str, int] | None = None, **options) -> None:
         super().__init__(chains, **options)
         shapes = self.chains[0].shapes
         sizes = {name: torch.Size(shape).numel() for name, shape in shapes.items()}
@@ -92,7 +92,7 @@ class StatNN(Blind):
         options: of `Blind`.
     """
 
-    def __init__(self, chains: Chain | Sequence[Chain], *, width: int = 256, norm: bool = True, **options) -> None:
+    def __init__(self, chains: Frame | Sequence[Frame], *, width: int = 256, norm: bool = True, **options) -> None:
         super().__init__(chains, **options)
         inputs = count_statistics(self.chains[0], self.trained)
         self.standardise = Standardise(inputs)
@@ -116,7 +116,7 @@ class StatNN(Blind):
 class FlatMLP(Blind):
     """One hidden layer on all weights; `width` is its size, options are those of `Blind`."""
 
-    def __init__(self, chains: Chain | Sequence[Chain], *, width: int = 64, **options) -> None:
+    def __init__(self, chains: Frame | Sequence[Frame], *, width: int = 64, **options) -> None:
         super().__init__(chains, **options)
         inputs = sum(self.trained.values())
         self.standardise = Standardise(inputs)
@@ -140,7 +140,7 @@ class DMC(Blind):
 
     mixes = True
 
-    def __init__(self, chains: Chain | Sequence[Chain], *, width: int = 64, **options) -> None:
+    def __init__(self, chains: Frame | Sequence[Frame], *, width: int = 64, **options) -> None:
         super().__init__(chains, **options)
         fewest = min(sum(torch.Size(shape).numel() for shape in chain.shapes.values()) for chain in self.chains)
         fewest = min(fewest, sum(self.trained.values())) if len(self.chains) == 1 else fewest
@@ -168,7 +168,7 @@ class DeepSets(Blind):
 
     mixes = True
 
-    def __init__(self, chains: Chain | Sequence[Chain], *, width: int = 64, **options) -> None:
+    def __init__(self, chains: Frame | Sequence[Frame], *, width: int = 64, **options) -> None:
         super().__init__(chains, **options)
         self.each = nn.Sequential(nn.Linear(1, width), nn.LayerNorm(width), nn.ReLU())
         layers: list[nn.Module] = []

@@ -22,7 +22,7 @@ from asym.metanets.blind import Blind
 from asym.metanets.reader import choose
 from asym.metanets.stack import Stack, Stacks, as_list
 from asym.metanets.statistics import statistics
-from asym.symmetry.chain import Chain
+from asym.symmetry.chain import Frame
 
 LIBRARIES = ("sklearn", "lightgbm")
 
@@ -47,7 +47,7 @@ class StatBoost(Blind):
 
     def __init__(
         self,
-        chains: Chain | Sequence[Chain],
+        chains: Frame | Sequence[Frame],
         *,
         library: str = "sklearn",
         iterations: int = 300,

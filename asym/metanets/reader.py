@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from asym.metanets.stack import Stack, Stacks, as_list
 from asym.seeds import torch_generator
-from asym.symmetry.chain import Chain
+from asym.symmetry.chain import Frame
 from asym.symmetry.scaling import gauge_fix, permute_units, random_factors, random_orders, scale_units
 
 
@@ -44,7 +44,7 @@ class Reader(nn.Module, abc.ABC):
 
     def __init__(
         self,
-        chains: Chain | Sequence[Chain],
+        chains: Frame | Sequence[Frame],
         *,
         out: int = 1,
         gauge: bool = False,
@@ -53,7 +53,7 @@ class Reader(nn.Module, abc.ABC):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.chains = (chains,) if isinstance(chains, Chain) else tuple(chains)
+        self.chains = tuple(chains) if isinstance(chains, Sequence) else (chains,)
         if not self.chains:
             raise ValueError("chains: got none")
         if out < 1:

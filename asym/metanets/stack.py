@@ -1,4 +1,4 @@
-"""What a metanetwork reads: a stack of networks of one chain.
+"""What a metanetwork reads: a stack of networks of one chain, or of one architecture of transformers.
 
 A `Stack` holds n networks as tensors name → `n *shape`, with the `Chain` that says how they hang together. Readers that
 can mix architectures take a list of stacks; `take` picks networks from such a list by their place in it and says in
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from asym.populations.layout import Layout
-from asym.symmetry.chain import Chain, check_tensors
+from asym.symmetry.chain import Frame, check_tensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Stack:
         ValueError: if a tensor is missing or has another shape than the chain says, or holds NaN or infinite entries.
     """
 
-    chain: Chain
+    chain: Frame
     tensors: Mapping[str, Tensor]
     """Name to `n *shape`, all tensors of the chain."""
     masks: Mapping[str, Tensor] | None = None
@@ -49,7 +49,7 @@ class Stack:
         object.__setattr__(self, "checked", True)
 
     @classmethod
-    def from_rows(cls, chain: Chain, layout: Layout, rows: Float[Tensor, "n p"], **options) -> Stack:
+    def from_rows(cls, chain: Frame, layout: Layout, rows: Float[Tensor, "n p"], **options) -> Stack:
         """The stack of a population's matrix.
 
         Raises:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from asym.metanets.stack import Stack
-from asym.symmetry.chain import Chain
+from asym.symmetry.chain import Frame
 
 PER_TENSOR = 7
 
@@ -37,6 +37,6 @@ def statistics(stack: Stack) -> Float[Tensor, "n s"]:
     return torch.cat(found, 1)
 
 
-def count_statistics(chain: Chain, trained: dict[str, int]) -> int:
+def count_statistics(chain: Frame, trained: dict[str, int]) -> int:
     """How many statistics networks of a chain have, given the numbers of trained entries by tensor."""
     return PER_TENSOR * sum(trained[name] > 0 for name in chain.shapes)

@@ -45,6 +45,9 @@ SYMMETRIES = {
     "hardtanh": "sign",
 }
 """Activation to the symmetry of its units."""
+Frame = Any
+"""A `Chain`, or another description of networks with `shapes` (name → shape of each tensor) and `sizes` (numbers that
+tell architectures apart), such as the `Encoder` of transformers."""
 TRANSPARENT = ("dropout", "clone", "contiguous", "alias", "detach", "feature_dropout")
 POOLS = ("avg_pool2d", "adaptive_avg_pool2d", "mean")
 FLATTENS = ("flatten", "view", "reshape", "squeeze", "_unsafe_view")
@@ -271,7 +274,7 @@ class _Reader:
             self.layers[-1] = replace(last, symmetry="none")
 
 
-def check_tensors(chain: Chain, tensors: Any, *, lead: int | None = None, finite: bool = False) -> tuple[int, ...]:
+def check_tensors(chain: Frame, tensors: Any, *, lead: int | None = None, finite: bool = False) -> tuple[int, ...]:
     """The leading axes that all tensors of a chain share.
 
     Raises:
