@@ -154,6 +154,13 @@ class NFN(Reader):
             found.append(x + self.places[i] if len(self.places) else x)
         return found
 
+    def unfold(self, chain: Chain, name: str, x: Tensor) -> Tensor:
+        """A tensor `n *axes fold` of one channel in the shape of the chain's, `n *shape`: `tensors` undone."""
+        ends, kept = self._ends(chain, name), self.table.axes[self.table.names.index(name)]
+        folded = [k + 1 for k, a in enumerate(ends) if a not in kept]
+        x = x.unflatten(-1, (*(chain.sizes[ends[k - 1]] for k in folded), -1))
+        return x.movedim(list(range(-1 - len(folded), -1)), folded).reshape(len(x), *chain.shapes[name])
+
     def _ends(self, chain: Chain, name: str) -> Axes:
         for depth, layer in enumerate(chain.layers, start=1):
             if name == layer.weight:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -14,7 +14,7 @@ from asym.metanets.nfn import NFN
 from asym.metanets.reader import Reader
 from asym.metanets.scale_gmn import ScaleGMN
 from asym.seeds import derived_seed
-from asym.symmetry.chain import Chain
+from asym.symmetry.chain import Frame
 
 READERS: dict[str, Callable[..., Reader]] = {
     "stats": StatNN,
@@ -33,22 +33,30 @@ READERS: dict[str, Callable[..., Reader]] = {
 """Name to constructor; `-b` is bidirectional, `gmn` respects permutations only."""
 
 
-def build(name: str, chains: Chain | Sequence[Chain], *, seed: int = 0, **options) -> Reader:
+def build(
+    name: str,
+    chains: Frame | Sequence[Frame],
+    *,
+    seed: int = 0,
+    among: Mapping[str, Callable[..., Reader]] = READERS,
+    **options,
+) -> Reader:
     """A reader with start values from `seed`; the global generators are neither read nor advanced.
 
     Args:
-        name: one of `READERS`.
+        name: one of `among`.
         chains: the architecture, or several for readers that mix.
         seed: of start values and of what the reader draws.
+        among: name to constructor.
         options: of the reader; `gauge`, `augment`, `shuffle` and `out` are for all.
 
     Raises:
         ValueError: for an unknown reader or option, and as the reader's class.
     """
-    if name not in READERS:
-        raise ValueError(f"reader: {name!r}; choose from {', '.join(READERS)}")
-    make = READERS[name]
-    allowed = options_of(name)
+    if name not in among:
+        raise ValueError(f"reader: {name!r}; choose from {', '.join(among)}")
+    make = among[name]
+    allowed = options_of(name, among)
     for option in options:
         if option not in allowed:
             raise ValueError(f"reader: {name} has no option {option!r}; it has {', '.join(sorted(allowed))}")
@@ -57,9 +65,9 @@ def build(name: str, chains: Chain | Sequence[Chain], *, seed: int = 0, **option
         return make(chains, seed=seed, **options)
 
 
-def options_of(name: str) -> set[str]:
+def options_of(name: str, among: Mapping[str, Callable[..., Reader]] = READERS) -> set[str]:
     """Names of a reader's options, without those that its name sets."""
-    make = READERS[name]
+    make = among[name]
     kind = make.func if isinstance(make, partial) else make
     fixed = set(make.keywords) if isinstance(make, partial) else set()
     found: set[str] = set()
