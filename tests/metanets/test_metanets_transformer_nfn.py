@@ -1,0 +1,378 @@
+"""Transformer-NFN: equivariant to the group, complete, counted, and blind to heads unless told otherwise."""
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from asym.metanets import Stack, predict
+from asym.metanets.transformer_nfn import (
+    EquivariantLayer,
+    Gates,
+    HeadReadout,
+    InvariantLayer,
+    TransformerNFN,
+    count,
+    merge_heads,
+    separate_heads,
+)
+from asym.metanets.transformer_nfn.layer import Features
+from asym.metanets.transformer_nfn.table import ATTENTION, OUTPUTS, PERCEPTRON, acted_axes, term_sets
+from asym.models import build
+from asym.symmetry.attention import FACTORS, RESIDUAL_FACTORS, act, random_element
+from asym.symmetry.attention_more import transform
+from asym.symmetry.encoder import Sizes, encoder_of, join, split
+
+CASES = [Sizes(6, 2, 3, 3, 8), Sizes(5, 3, 2, 4, 7), Sizes(4, 1, 4, 2, 3)]
+FORMS = [{}, {"rank": 2}, {"residual": True}, {"rank": 3, "residual": True}]
+
+
+def randn(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def weights(size, n, channels, seed=0):
+    """Random blocks with heads as an axis."""
+    return {s: randn(n, channels, *shape, seed=seed + i) for i, (s, shape) in enumerate(size.shapes.items())}
+
+
+def made(kind, *args, seed=0, **options):
+    torch.manual_seed(seed)
+    return kind(*args, **options).double()
+
+
+def relu(x):
+    return {s: F.relu(t) if s in "AaBb" else t for s, t in x.items()}
+
+
+def deviation(a, b):
+    """Largest difference in units of the size of b."""
+    return float((a - b).detach().abs().max() / b.detach().abs().max())
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("size", CASES, ids=str)
+def test_stacks_are_equivariant_and_invariant(size, form):
+    """Two layers with ReLU and gates, an invariant layer, a readout: 100 well-conditioned elements, 1e-12."""
+    residual = form.get("residual", False)
+    first, second = (made(EquivariantLayer, size, a, b, **form) for a, b in ((2, 3), (3, 2)))
+    gates, readout = (
+        made(kind, size, *ends, 4, residual=residual) for kind, ends in ((Gates, (3, 2)), (HeadReadout, (2, 5)))
+    )
+    invariant = made(InvariantLayer, size, 2, 6, **form)
+    factors = RESIDUAL_FACTORS if residual else FACTORS
+    element = random_element(size, (100,), torch.Generator().manual_seed(0), factors=factors)
+
+    def through(block):
+        y = relu(first(merge_heads(block)))
+        return gates(y, second(y))
+
+    x = weights(size, 100, 2)
+    ours, moved = through(x), through(act(element, x))
+    expected = merge_heads(act(element, separate_heads(ours, size.heads)))
+    for symbol in expected:
+        assert deviation(moved[symbol], expected[symbol]) < 1e-12
+    assert deviation(invariant(moved), invariant(ours)) < 1e-12
+    assert deviation(readout(moved), readout(ours)) < 1e-12
+    assert invariant(ours).detach().std(0).min() > 1e-3  # it does depend on the weights
+
+
+def test_what_the_group_lacks_is_seen():
+    """Must fail: a factor that the layer does not know, and the output permutation for the layer without it."""
+    size = CASES[0]
+    x = weights(size, 20, 1)
+    invariant = made(InvariantLayer, size, 1, 3)
+    base = invariant(merge_heads(x))
+    flat = {s: t[:, 0] for s, t in x.items()}
+
+    def change(name, layer, before):
+        (image,) = transform(name, [flat], torch.Generator().manual_seed(1))
+        return deviation(layer(merge_heads({s: t[:, None] for s, t in image.items()})), before)
+
+    for name in ("relu-scale", "norm-scale", "norm-shift", "next-scale"):
+        assert change(name, invariant, base) > 1e-3
+    for name in FACTORS:
+        assert change(name, invariant, base) < 1e-12
+    narrow = made(InvariantLayer, size, 1, 3, residual=True)
+    assert change("out", narrow, narrow(merge_heads(x))) > 1e-3
+    assert change("hidden", narrow, narrow(merge_heads(x))) < 1e-12
+
+
+def stable(block):
+    """All terms that may feed the layer, with heads apart: Q, K, V, O, Q_s K_sᵀ, V_s O_s, A, B, a, b, 1."""
+    terms = [block[s] for s in "QKVO"] + [block["Q"] @ block["K"].mT, block["V"] @ block["O"]]
+    terms += [block[s] for s in "ABab"]
+    flat = [t.flatten(1) for t in terms]
+    return torch.cat([*flat, torch.ones(len(flat[0]), 1, dtype=torch.float64)], 1)
+
+
+def null_dimensions(size, factors):
+    """Dimension of all maps, linear in the stable terms, that commute with random elements, for each output."""
+    block = {s: t[:, 0] for s, t in weights(size, 120, 1).items()}
+    before, lead = stable(block), (120,)
+    found = dict.fromkeys((*ATTENTION, *OUTPUTS), None)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(14):
+        element = random_element(size, (), generator, factors=factors, condition=4.0)
+        many = type(element)(*(v.expand(*lead, *v.shape) for v in vars(element).values()))
+        image = act(many, block)
+        rho = torch.linalg.lstsq(before, stable(image)).solution.T  # acts on the stable terms
+        for symbol in found:
+            out = torch.linalg.lstsq(block[symbol].flatten(1), image[symbol].flatten(1)).solution.T
+            eye = torch.eye(len(out), dtype=torch.float64)
+            constraint = torch.kron(eye, rho.T.contiguous()) - torch.kron(
+                out.contiguous(), torch.eye(len(rho), dtype=torch.float64)
+            )
+            gram = constraint.T @ constraint
+            found[symbol] = gram if found[symbol] is None else found[symbol] + gram
+    values = {symbol: torch.linalg.eigvalsh(gram) for symbol, gram in found.items()}
+    return {symbol: int((v < 1e-9 * v[-1]).sum()) for symbol, v in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("residual", "expected"),
+    [(False, [4, 4, 4, 2, 21, 17, 34, 26]), (True, None)],
+)
+def test_the_layer_is_all_there_is(residual, expected):
+    """Dimension of the null space of the constraint = number of weights = rank of the layer's maps."""
+    size = Sizes(2, 2, 1, 1, 3)
+    counts = count(size, 1, 1, residual=residual)
+    assert null_dimensions(size, RESIDUAL_FACTORS if residual else FACTORS) == counts
+    if expected:
+        assert list(counts.values()) == expected
+    layer = made(EquivariantLayer, size, 1, 1, residual=residual)
+    parameters = dict(layer.named_parameters())
+    x = merge_heads(weights(size, 60, 1))
+
+    def out(p):
+        return torch.func.functional_call(layer, p, (x,))
+
+    jacobian = torch.func.jacrev(out)(parameters)
+    for symbol, total in counts.items():
+        matrix = torch.cat([part.flatten(jacobian[symbol][name].ndim - p.ndim).flatten(0, -2)
+                            for (name, part), p in zip(jacobian[symbol].items(), parameters.values())], 1)  # fmt: skip
+        singular = torch.linalg.svdvals(matrix)
+        assert int((singular > 1e-9 * singular[0]).sum()) == total
+
+
+@pytest.mark.parametrize(("d", "e"), [(1, 10), (3, 2)])
+@pytest.mark.parametrize("size", CASES, ids=str)
+def test_parameter_counts(size, d, e):
+    big = size.dim
+    formula = e * d * (2 * big**3 + 12 * big**2 + 15 * big + 12) + 2 * e * (big + 1)
+    layer = EquivariantLayer(size, d, e)
+    assert sum(p.numel() for p in layer.parameters()) == sum(count(size, d, e).values()) == formula
+    assert sum(p.numel() for p in InvariantLayer(size, d, e).parameters()) == e * d * (big**2 + 3 * big + 2) + e
+    wide = EquivariantLayer(size, d, e, residual=True)
+    assert sum(p.numel() for p in wide.parameters()) == sum(count(size, d, e, residual=True).values())
+
+
+def test_published_counts_and_the_low_rank_form():
+    size = Sizes(32, 2, 16, 16, 64)
+    whole = sum(p.numel() for p in EquivariantLayer(size, 1, 10).parameters())
+    thin = sum(p.numel() for p in EquivariantLayer(size, 1, 10, rank=8).parameters())
+    assert whole == 783_820
+    assert sum(p.numel() for p in InvariantLayer(size, 10, 10).parameters()) == 112_210
+    assert 20 * thin < whole
+    encoder = encoder_of(build("transformer-plain", input_shape=(1, 28, 28), classes=10).state_dict(), 2)
+    assert sum(p.numel() for p in TransformerNFN(encoder).parameters()) == 1_812_181
+    assert sum(count(Sizes(768, 12, 64, 64, 3072), 1, 10).values()) > 9e9
+
+
+def test_terms_of_each_output():
+    sets = term_sets(PERCEPTRON, OUTPUTS, acted_axes(False))
+    terms = {name: sum(len(s.sources) + (not s.tied) for s in sets if name in s.outputs) for name in OUTPUTS}
+    assert terms == {"A": 13, "a": 10, "B": 10, "b": 7}
+    assert [(s.tied, s.sources) for s in sets][1:] == [("j", ("T", "A")), ("k", ("A", "a", "B")), ("jk", ("A",))]
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_low_rank_is_the_whole_layer_with_thin_coefficients(residual):
+    """z_r = Σ u_p S_pq v_q, worked out from S and T themselves."""
+    size, x = CASES[1], weights(CASES[1], 4, 2)
+    s = torch.einsum("nchpk,nchqk->ncpq", x["Q"], x["K"])
+    t = torch.einsum("nchpk,nchkq->ncpq", x["V"], x["O"])
+    for terms in term_sets(PERCEPTRON, OUTPUTS, acted_axes(residual)):
+        part = made(Features, size, 2, acted_axes(residual), terms, 3)
+        known, probes = merge_heads(x), part.probes
+        if "S" in terms.sources:
+            expected = torch.einsum("rcp,rcq,ncpq->nr", probes["Sp"], probes["Sq"], s) if "Sq" in probes else None
+            expected = torch.einsum("rcp,rcq,ncpq->nr", probes["Sp"], probes["Sq"], s) if expected is None else expected
+            factor = (size.heads * size.key * 2) ** 0.5
+            torch.testing.assert_close(part.source("S", known), expected / factor)
+        if "T" in terms.sources:
+            factor = (size.heads * size.value * 2) ** 0.5
+            if "Tj" in probes:
+                expected = torch.einsum("rcp,rcj,ncpj->nr", probes["Tp"], probes["Tj"], t)
+            elif "j" in terms.tied:
+                expected = torch.einsum("rcp,ncpj->njr", probes["Tp"], t)
+            else:
+                expected = torch.einsum("rcp,ncpj->nr", probes["Tp"], t) / size.dim**0.5
+            torch.testing.assert_close(part.source("T", known), expected / factor)
+
+
+def literal(layer, x, symbol):
+    """An output of the whole layer term by term, straight from the published formula, heads apart."""
+    c = layer.c_out
+    d, m = layer.size.dim, layer.size.hidden
+    s = torch.einsum("nchpk,nchqk->ncpq", x["Q"], x["K"]) / (layer.size.heads * layer.size.key) ** 0.5
+    t = torch.einsum("nchpk,nchkq->ncpq", x["V"], x["O"]) / (layer.size.heads * layer.size.value) ** 0.5
+    n, i = s.shape[:2]
+    by = {terms.tied: mix for terms, mix in zip(layer.sets, layer.maps)}
+    tables = {"": by[""].weight, "j": by["j"].weight, "k": by["k"].weight, "jk": by["jk"].weight}
+    columns = {"": [i * d * d, i * d, i, i, i * d, i * d], "j": [i * d, i], "k": [i, i, i * d], "jk": [i]}
+    rows = {"": [c, c, c * d, c * d], "j": [c], "k": [c, c, c * d], "jk": [c]}
+    names = {"": ["A", "a", "B", "b"], "j": ["A"], "k": ["A", "a", "B"], "jk": ["A"]}
+    phi = {
+        k: w.split(rows[k], 0)[names[k].index(symbol)].split(columns[k], 1)
+        for k, w in tables.items()
+        if symbol in names[k]
+    }
+    bias = by[""].bias.split(rows[""])[names[""].index(symbol)]
+    sources = {
+        "": [s.reshape(n, -1), t.sum(3).reshape(n, -1) / d**0.5, x["A"].sum((2, 3)) / (d * m) ** 0.5,
+             x["a"].sum(2) / m**0.5, x["B"].sum(2).reshape(n, -1) / m**0.5, x["b"].reshape(n, -1)],
+        "j": [t.permute(0, 3, 1, 2).flatten(2), x["A"].sum(3).mT / m**0.5],
+        "k": [x["A"].sum(2).mT / d**0.5, x["a"].mT, x["B"].transpose(1, 2).flatten(2)],
+        "jk": [x["A"].permute(0, 2, 3, 1)],
+    }  # fmt: skip
+    free = (c, d) if symbol in "Bb" else (c,)
+    parts = {k: sum(y @ f.T for y, f in zip(sources[k], phi[k])) for k in phi}
+    parts = {k: v.unflatten(-1, free) for k, v in parts.items()}
+    total = bias.unflatten(0, free) + parts[""]
+    if symbol == "b":
+        return total
+    if symbol == "a":
+        return (total[:, None] + parts["k"]).mT
+    if symbol == "B":
+        return (total[:, None] + parts["k"]).movedim(2, 1)
+    return (total[:, None, None] + parts["j"][:, :, None] + parts["k"][:, None] + parts["jk"]).movedim(3, 1)
+
+
+def test_outputs_are_those_of_the_published_formula():
+    size = CASES[0]
+    layer, x = made(EquivariantLayer, size, 2, 3), weights(CASES[0], 4, 2)
+    torch.nn.init.normal_(layer.maps[0].bias)
+    y = layer(merge_heads(x))
+    for symbol in OUTPUTS:
+        torch.testing.assert_close(y[symbol], literal(layer, x, symbol))
+    phi = layer.rows["Q"].weight.reshape(3, 6, 2, 6)
+    expected = torch.einsum("ojip,nispc->nosjc", phi, x["Q"])
+    torch.testing.assert_close(separate_heads(y, 2)["Q"], expected)
+    o = torch.einsum("oi,niscj->noscj", layer.keep, x["O"])
+    o = o + torch.einsum("oi,nisc->nosc", layer.spread, x["O"].sum(-1) / 6**0.5)[..., None]
+    torch.testing.assert_close(separate_heads(y, 2)["O"], o)
+
+
+def zoo(n=24, *, heads=2, width=0.25, seed=0, dtype=torch.float64):
+    """A stack of transformers with random weights, and its encoder."""
+    net = build("transformer-plain", input_shape=(1, 8, 8), classes=3, width=width)
+    shapes = {name: p.shape for name, p in net.named_parameters()}
+    encoder = encoder_of(dict(net.named_parameters()), heads)
+    tensors = {name: randn(n, *shape, seed=seed + k).to(dtype) / 2 for k, (name, shape) in enumerate(shapes.items())}
+    return encoder, Stack(encoder, tensors)
+
+
+def changed(encoder, stack, name, seed=1):
+    blocks = transform(name, split(encoder, stack.tensors), torch.Generator().manual_seed(seed))
+    return stack.replace({**stack.tensors, **join(encoder, blocks)})
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"rank": 2}, {"probes": 4}, {"channels": (4, 3), "probes": 4}, {"channels": ()}]
+)
+def test_readers_are_invariant_before_and_after_training(options):
+    encoder, stack = zoo()
+    reader = made(TransformerNFN, encoder, **options)
+    reader.observe(stack)
+    optimiser = torch.optim.Adam(reader.parameters(), lr=1e-2)
+    for _ in range(2):
+        before = predict(reader, stack)
+        assert before.std() > 1e-3
+        for name in FACTORS:
+            assert float((predict(reader, changed(encoder, stack, name)) - before).abs().max() / before.std()) < 1e-9
+        assert deviation(predict(reader, changed(encoder, stack, "relu-scale")), before) > 1e-4
+        optimiser.zero_grad()
+        reader(stack).square().mean().backward()
+        assert all(p.grad is not None for p in reader.parameters())
+        optimiser.step()
+
+
+def repaired(encoder, stack):
+    """Each head's values and outputs handed to the next head: another function, the same sums over heads."""
+    blocks = split(encoder, stack.tensors)
+    moved = [{**b, **{s: b[s].roll(1, -3) for s in "VO"}} for b in blocks]
+    return stack.replace({**stack.tensors, **join(encoder, moved)})
+
+
+def test_published_layers_cannot_see_the_pairing_of_heads():
+    encoder, stack = zoo()
+    other = repaired(encoder, stack)
+    net = build("transformer-plain", input_shape=(1, 8, 8), classes=3, width=0.25).double()
+    images = randn(5, 1, 8, 8)
+    outs = [torch.func.functional_call(net, {k: v[0] for k, v in s.tensors.items()}, (images,)) for s in (stack, other)]
+    assert deviation(*outs) > 1e-2  # another function
+    blind = made(TransformerNFN, encoder, channels=(4, 4))
+    assert deviation(predict(blind, other), predict(blind, stack)) < 1e-12
+    aware = made(TransformerNFN, encoder, channels=(4,), probes=8)
+    assert deviation(predict(aware, other), predict(aware, stack)) > 1e-3
+
+
+def test_paired_or_not_is_learnt_by_the_head_aware_readout_alone():
+    """Heads of strengths g and 1 / g, the same for both pairs of matrices; half of them get each other's values."""
+    size, generator = Sizes(4, 2, 2, 2, 3), torch.Generator().manual_seed(0)
+    base = {s: torch.randn(1, 1, *shape, generator=generator) for s, shape in size.shapes.items()}
+    log = torch.randn(300, generator=generator)
+    g = torch.stack([log, -log], 1).exp()[:, None, :, None, None]
+    noise = {s: 0.1 * torch.randn(300, 1, *t.shape[2:], generator=generator) for s, t in base.items()}
+    paired = {s: (t[:, :, :1].expand_as(t) if s in "QKVO" else t) + noise[s] for s, t in base.items()}
+    paired |= {s: paired[s] * g for s in "QV"}
+    other = {**paired, **{s: paired[s].roll(1, 2) for s in "VO"}}
+    both = {s: torch.cat([paired[s], other[s]]) for s in paired}
+    label = torch.arange(600) < 300
+    train = torch.arange(600) % 300 < 200
+    found = {}
+    for kind in (InvariantLayer, HeadReadout):
+        torch.manual_seed(0)
+        layer = InvariantLayer(size, 1, 8) if kind is InvariantLayer else HeadReadout(size, 1, 4, 8, residual=False)
+        model = torch.nn.Sequential(layer, torch.nn.ReLU(), torch.nn.Linear(8, 1))
+        x = merge_heads(both)
+        optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+        for _ in range(150):
+            optimiser.zero_grad()
+            logits = model(x)[:, 0]
+            F.binary_cross_entropy_with_logits(logits[train], label[train].float()).backward()
+            optimiser.step()
+        found[kind] = float(((model(x)[:, 0] > 0) == label)[~train].double().mean())
+    assert abs(found[InvariantLayer] - 0.5) < 0.02  # it gives both of a pair the same number, up to rounding
+    assert found[HeadReadout] > 0.85
+
+
+def test_bad_options_are_named():
+    encoder, stack = zoo(2)
+    for options, message in (
+        ({"width": 0}, "width: 0"),
+        ({"rank": 0}, "rank: 0"),
+        ({"probes": -1}, "probes: -1"),
+        ({"channels": (3, 0)}, "channels"),
+        ({"parts": ("weights",)}, "parts: 'weights'; choose from encoder"),
+        ({"parts": ()}, "leave nothing to read"),
+        ({"gauge": True}, "gauge: acts on chains"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TransformerNFN(encoder, **options)
+    reader = TransformerNFN(encoder)
+    with pytest.raises(ValueError, match="was made for"):
+        reader(zoo(2, width=0.5, dtype=torch.float32)[1])
+    broken = {name: t.clone() for name, t in stack.tensors.items()}
+    broken["blocks.0.up.weight"][1, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"'blocks\.0\.up\.weight' has NaN or infinite entries in 1 of 2 networks"):
+        Stack(encoder, broken)
+
+
+def test_heads_apart_and_beside():
+    x = weights(CASES[1], 2, 3)
+    back = separate_heads(merge_heads(x), 3)
+    assert all(torch.equal(back[s], x[s]) for s in x)
+    assert list(itertools.chain(back)) == list(x)
