@@ -30,9 +30,9 @@ from asym.seeds import numpy_generator
 FOLDER = "text:"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stream:
-    """The tokens of one split, document after document.
+    """The tokens of one split, document after document; compared and hashed by identity.
 
     Attributes:
         ids: int32 `[n]`.
@@ -69,10 +69,10 @@ class Stream:
         starts = np.cumsum(lengths) - lengths
         return Stream(ids, starts, self.shards[documents], characters)
 
-    def partition(self, k: int) -> list[Stream]:
-        """k streams of nearly equal length, of whole shards; of whole documents if there are fewer shards than k.
+    def partition(self, k: int, seed: int | None = None) -> list[Stream]:
+        """k streams of similar length, of whole shards; of whole documents if there are fewer shards than k.
 
-        The largest goes first to the part that is shortest so far.
+        One after the other goes to the part that is shortest so far: the largest first, or in an order drawn by `seed`.
 
         Raises:
             ValueError: fewer documents than parts.
@@ -84,7 +84,10 @@ class Stream:
             raise ValueError(f"shards: {len(names)} documents cannot be dealt to {k} networks")
         sizes = np.bincount(place, weights=lengths)
         totals, owner = np.zeros(k), np.zeros(len(names), dtype=np.int64)
-        for name in np.argsort(-sizes, kind="stable"):
+        order = np.argsort(-sizes, kind="stable")
+        if seed is not None:
+            order = numpy_generator(seed, "data", "partition", k).permutation(order)
+        for name in order:
             owner[name] = totals.argmin()
             totals[owner[name]] += sizes[name]
         return [self.choose(np.flatnonzero(owner[place] == part)) for part in range(k)]

@@ -195,6 +195,8 @@ def test_parts_are_whole_shards_or_documents():
     assert (a.ids.tolist(), b.ids.tolist()) == ([4, 5, 6, 7, 8, 9], [0, 1, 2, 3])
     assert (a.starts.tolist(), a.characters) == ([0, 3], 24)
     assert sorted(i for p in STREAM.partition(3) for i in p.ids.tolist()) == list(range(10))
+    dealt = {tuple(p.ids.tolist() for p in STREAM.partition(3, seed))[0][0] for seed in range(9)}
+    assert len(dealt) > 1
     with pytest.raises(ValueError, match="3 documents cannot be dealt to 4"):
         STREAM.partition(4)
 
