@@ -185,24 +185,34 @@ def continuous_symmetries(
             state, (dead, linear, uneven) = trial, found
         if uneven == 0:
             break
-    walk = walk_through(model, program, state, sources, x)
+    with torch.no_grad():
+        answer = torch.func.functional_call(model, state, (x,), tie_weights=False)
+    if not isinstance(answer, Tensor) or answer.ndim == 0:
+        raise ValueError("model: its output is not one tensor with a row for each example")
+    outputs = max(1, answer[0].numel())
+    used: list[Tensor] = []
 
     def blocks() -> Iterator[Tensor]:
         generator = torch_generator(seed, "audit", "inputs")
-        done, wanted = 0, 2 * total + 8
-        while done < most_rows * total:
+        done, wanted = 0, max(2 * total + 8, 0 if joint else len(x) * outputs)
+        most = max(most_rows * total, 2 * wanted)
+        while done < most:
             parts: list[Tensor] = []
             while sum(map(len, parts)) < wanted - done:
-                count = GROUP if joint else (wanted - done) // outputs + 1
-                parts.append(jacobian(model, state, sources, total, sample(count, generator), joint))
+                inputs = sample(GROUP if joint else (wanted - done) // outputs + 1, generator)
+                used.extend(() if joint else (inputs,))
+                parts.append(jacobian(model, state, sources, total, inputs, joint))
             block = torch.cat(parts)
             if not bool(block.isfinite().all()):
                 raise ValueError("model: the Jacobian is not finite at a generic point")
             yield block
             done, wanted = done + len(block), 2 * (done + len(block))
 
-    outputs = max(1, walk.output[0].numel())
     rank, j = spectral_rank(blocks())
+    if used:  # what is always zero, say, is always zero at the inputs of the Jacobian
+        x = torch.cat(used)
+        program = torch.export.export(model, (x,), strict=False)
+    walk = walk_through(model, program, state, sources, x)
     unused = [entry for entry in range(total) if entry not in walk.owner]
     extra = torch.eye(total, dtype=torch.float64)[unused]
     walk.system.tags = [tag or "linear GL" for tag in walk.system.tags]
