@@ -53,14 +53,14 @@ def heat_maps(folder: Path, name: str, rows: pd.DataFrame, title: str) -> list[P
         for i, line in enumerate(cells):
             for j, cell in enumerate(line):
                 bright = image.norm(cell.mean) > 0.55 if cell.mean == cell.mean else True
-                text = "–" if cell.mean != cell.mean else f"{cell.mean:.3g}"
+                text = "–" if cell.mean != cell.mean else _short(cell.mean)
                 if cell.low == cell.low:
-                    text += f"\n± {cell.high - cell.mean:.2g}"
+                    text += f"\n± {_short(cell.high - cell.mean)}"
                 panel.text(j, i, text, ha="center", va="center", fontsize=5.8, color="black" if bright else "white")
         panel.set_xticks(range(len(kappas)), [f"{k:g}" for k in kappas])
         panel.set_yticks(range(len(scales)), [f"×{s:g}" for s in scales])
         mean, low, high, n = mean_interval(reference[measure].to_numpy(dtype=float))
-        text = f"standard: {mean:.3g}" + (f" ± {high - mean:.2g}" if low == low else "") if n else "standard: –"
+        text = f"standard: {_short(mean)}" + (f" ± {_short(high - mean)}" if low == low else "") if n else "standard: –"
         panel.set_title(f"{label}\n{text}", fontsize=6.5)
         panel.set_xlabel("κ")
     axes[0].set_ylabel("n_fix, times the table's")
@@ -108,3 +108,8 @@ def planes(results: Path, file: str, name: str, rows: pd.DataFrame, arch: str, d
         f"plane through three networks (circles), their average (cross): {arch} on {dataset}, one group", fontsize=8
     )
     return save(figure, results / "figures", file)
+
+
+def _short(value: float) -> str:
+    """Three decimals below 10, else one."""
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"

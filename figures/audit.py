@@ -62,8 +62,8 @@ def _bars(folder: Path, preset: str, rows: pd.DataFrame) -> list[Path]:
                     place - 0.18, share["predicted"], 0.34, color="white", edgecolor=colour, hatch="////", linewidth=0.8
                 )
                 axis.barh(place + 0.18, share["found"], 0.34, color=colour)
-                text = f"{row['found']:g} of {row['params']:,.0f}"
-                text += "" if row["found"] == row["predicted"] else f", predicted {row['predicted']:g}"
+                text = f"{round(row['found'], 1):g} of {row['params']:,.0f}"
+                text += "" if row["found"] == row["predicted"] else f", predicted {round(row['predicted'], 1):g}"
                 place_text = {"xytext": (3, 0), "textcoords": "offset points", "fontsize": 6.5, "va": "center"}
                 axis.annotate(text, (max(share.values()), place), **place_text)
                 ticks.append(place)
