@@ -21,7 +21,7 @@ from asym.data import Data
 from asym.models import get_arch
 from asym.nn import Variant
 from asym.populations import RECIPE_VERSION, Architecture, Member, Plan, Population, Recipe, plan_for, run_config
-from asym.populations.population import compact
+from asym.populations.population import compact, equal_width
 from asym.populations.runs import KIND
 from asym.seeds import derived_seed
 from asym.store import config_hash
@@ -225,20 +225,6 @@ def _variational(
         for at in range(0, len(members), plan.chunk)
     ]
     return Job(shared["arch"], shared["variant"], "vi", inference.kl_weight, tasks, 0, len(members))
-
-
-def equal_width(architecture: Architecture, target: int) -> float:
-    """The width, a multiple of 1/256, at which an architecture's trainable parameters come closest to `target`."""
-
-    def size(k: int) -> int:
-        return dataclasses.replace(architecture, width=k / 256).trainable
-
-    low, high = 1, max(2, int(256 * architecture.width) * 2)
-    while low < high:  # the smallest k with at least `target` parameters
-        middle = (low + high) // 2
-        low, high = (low, middle) if size(middle) >= target else (middle + 1, high)
-    best = min((k for k in (low - 1, low) if k >= 1), key=lambda k: abs(size(k) - target))
-    return best / 256
 
 
 def _architecture(config: Config, name: str, norm: str | None, variant: str, data: Data, width: float) -> Architecture:

@@ -3,7 +3,8 @@
 Three 3 × 3 convolutions of 16 filters with stride 2, an activation after each, global average pool, linear
 head: 4,970 parameters with one input channel. Source: Unterthiner et al. 2020, "Predicting Neural Network
 Accuracy from Weights". Images smaller than 15 pixels get a padding of 1, since without it the third
-convolution has nothing left to see. No n_fix was published for it: the rule of thumb applies.
+convolution has nothing left to see. An activation such as `relu-tanh` names those of the layers in turn:
+ReLU, tanh, ReLU. No n_fix was published for it: the rule of thumb applies.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class SmallCNN(nn.Module):
         padding = 1 if min(input_shape[1:]) < 15 else 0
         sizes = (input_shape[0], channels, channels, channels)
         self.convs = nn.ModuleList(nn.Conv2d(a, b, 3, 2, padding) for a, b in pairwise(sizes))
-        self.acts = nn.ModuleList(make_activation(activation) for _ in self.convs)
+        kinds = activation.split("-")
+        self.acts = nn.ModuleList(make_activation(kinds[i % len(kinds)]) for i in range(len(self.convs)))
         self.head = nn.Linear(channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,7 +48,7 @@ def rules(width: float, depth: int) -> tuple[LayerRule, ...]:
     rules=rules,
     input_shape=(1, 28, 28),
     depth=3,
-    activations=("relu", "tanh", "gelu", "silu"),
+    activations=("relu", "tanh", "gelu", "silu", "relu-tanh"),
 )
 def small_cnn(*, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str) -> SmallCNN:
     """The Small CNN Zoo network with 16 · width filters a layer."""

@@ -30,6 +30,7 @@ class Architecture:
     width: float = 1.0
     norm: str | None = None
     variant: Variant = dataclasses.field(default_factory=Variant)
+    activation: str | None = None
 
     def build(self, seed: int, mask_seed: int = 0) -> nn.Module:
         """The network with the initial weights of `seed` and the masks and fixed values of `mask_seed`."""
@@ -112,3 +113,17 @@ def compact(value: Any) -> dict[str, Any]:
         if entry != (field.default if factory is dataclasses.MISSING else factory()):
             out[field.name] = compact(entry) if dataclasses.is_dataclass(entry) else entry
     return out
+
+
+def equal_width(architecture: Architecture, target: int) -> float:
+    """The width, a multiple of 1/256, at which an architecture's trainable parameters come closest to `target`."""
+
+    def size(k: int) -> int:
+        return dataclasses.replace(architecture, width=k / 256).trainable
+
+    low, high = 1, max(2, int(256 * architecture.width) * 2)
+    while low < high:  # the smallest k with at least `target` parameters
+        middle = (low + high) // 2
+        low, high = (low, middle) if size(middle) >= target else (middle + 1, high)
+    best = min((k for k in (low - 1, low) if k >= 1), key=lambda k: abs(size(k) - target))
+    return best / 256

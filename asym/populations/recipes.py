@@ -25,6 +25,7 @@ from typing import Literal, get_args
 OptimizerName = Literal["sgd", "momentum", "rmsprop", "adam", "adamw"]
 ScheduleName = Literal["constant", "linear", "geometric", "triangular", "cosine"]
 AugmentMode = Literal["image", "batch", "none"]
+StartName = Literal["own", "glorot_normal", "he_normal", "orthogonal", "normal", "truncated_normal"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,12 @@ class Recipe:
     """Label smoothing in [0, 1)."""
     augment: AugmentMode = "image"
     """One random crop and flip per `image`, one per `batch` (as the released code does), or `none`."""
+    train_fraction: float = 1.0
+    """Share of the training images that the network sees, in (0, 1]; a smaller share lies within a larger one."""
+    start: StartName = "own"
+    """Distribution of initial weights: the architecture's own, or one of `asym.nn.init` with biases at zero."""
+    start_std: float = 0.05
+    """Standard deviation of the starts `normal` and `truncated_normal`."""
 
     def __post_init__(self) -> None:
         def check(ok: bool, field: str, valid: str) -> None:
@@ -64,6 +71,9 @@ class Recipe:
         check(self.epochs >= 1, "epochs", "at least 1")
         check(self.batch_size >= 1, "batch_size", "at least 1")
         check(0 <= self.smoothing < 1, "smoothing", "in [0, 1)")
+        check(0 < self.train_fraction <= 1, "train_fraction", "in (0, 1]")
+        check(self.start in get_args(StartName), "start", f"one of {get_args(StartName)}")
+        check(math.isfinite(self.start_std) and self.start_std > 0, "start_std", "a positive number")
         if self.schedule == "triangular":
             check(0 < self.warmup < self.epochs, "warmup", "between 0 and the epochs for a triangular schedule")
 

@@ -18,7 +18,7 @@ from asym.data import Data
 from asym.populations.layout import Layout
 from asym.populations.plan import Plan, make_plan
 from asym.populations.population import Population
-from asym.populations.train import Trained, train_chunk
+from asym.populations.train import SHARED, Trained, train_chunk
 from asym.store import Run, Store
 
 KIND = "population"
@@ -35,14 +35,13 @@ def plan_for(population: Population, device: torch.device | str) -> Plan:
 
 
 def chunks_of(population: Population, plan: Plan) -> list[Population]:
-    """Split into chunks of at most `plan.chunk` members that share optimiser, batch size and augmentation.
+    """Split into chunks of at most `plan.chunk` members that share optimiser, batch size, augmentation and images.
 
     Members keep their order within a group, so a population's first chunks are those of any longer one.
     """
     groups: dict[tuple, list] = {}
     for member in population.members:
-        recipe = member.recipe
-        groups.setdefault((recipe.optimizer, recipe.batch_size, recipe.augment), []).append(member)
+        groups.setdefault(tuple(getattr(member.recipe, field) for field in SHARED), []).append(member)
     return [
         dataclasses.replace(population, members=tuple(members[at : at + plan.chunk]))
         for members in groups.values()

@@ -21,12 +21,16 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from asym.data import Batches, Data
+from asym.data import Batches, Data, with_train_size
+from asym.nn.init import initialise
 from asym.populations.layout import Layout, channels_last
 from asym.populations.optim import init_state, update_
 from asym.populations.plan import Plan
 from asym.populations.population import Architecture, Member
 from asym.populations.recipes import Recipe
+
+SHARED = ("optimizer", "batch_size", "augment", "train_fraction")
+"""Fields of a recipe that networks of one chunk must share."""
 
 
 @runtime_checkable
@@ -78,14 +82,16 @@ def train_chunk(
         on_epoch: called after each epoch with the number of networks that took part.
 
     Raises:
-        ValueError: if members differ in optimiser, batch size or augmentation.
+        ValueError: if members differ in optimiser, batch size, augmentation or share of the images.
     """
     recipes = [member.recipe for member in members]
-    for field in ("optimizer", "batch_size", "augment"):
+    for field in SHARED:
         values = {getattr(recipe, field) for recipe in recipes}
         if len(values) > 1:
             raise ValueError(f"{field}: networks of one chunk must share it, got {sorted(map(str, values))}")
     device = torch.device(device)
+    if recipes[0].train_fraction < 1:
+        data = with_train_size(data, max(1, round(recipes[0].train_fraction * len(data.train))))
     chunk = _Chunk(architecture, members, plan, device)
     batches = data.batches([m.seed for m in members], recipes[0].batch_size, recipes[0].augment, device)
     state = init_state(recipes[0].optimizer, chunk.theta)
@@ -170,6 +176,9 @@ class _Chunk:
 
     def __init__(self, architecture: Architecture, members: Sequence[Member], plan: Plan, device: torch.device) -> None:
         networks = [architecture.build(m.seed, m.mask_seed) for m in members]
+        for network, m in zip(networks, members):
+            if m.recipe.start != "own":
+                initialise(network, m.seed, m.recipe.start, m.recipe.start_std)
         self.layout = Layout.trainable(networks[0])
         if not self.layout.names:
             raise ValueError(f"architecture: {architecture.arch} has no trainable parameters")
