@@ -106,6 +106,7 @@ class Ranks:
                 raise ValueError(f"strata: {labels.shape} labels for {len(y)} networks")
             self.same = labels[:, None] == labels[None, :]
         self.signs = self._signs(y)
+        self.untied = np.abs(self.signs)
         self._weights: np.ndarray | None = None
 
     def tau(self, predictions: ArrayLike) -> float:
@@ -115,11 +116,11 @@ class Ranks:
 
     def interval(self, predictions: ArrayLike, *, level: float = 0.95) -> Interval:
         """τ-b with its percentile interval over drawn networks; trainings `[s, n]` are averaged in each draw."""
-        return self._interval(self.tau(predictions), self.draws(predictions), level)
+        return percentile_interval(self.tau(predictions), self.draws(predictions), self.n, level=level)
 
     def difference(self, a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> Interval:
         """τ-b of a minus that of b, both read on the same draws."""
-        return self._interval(self.tau(a) - self.tau(b), self.draws(a) - self.draws(b), level)
+        return percentile_interval(self.tau(a) - self.tau(b), self.draws(a) - self.draws(b), self.n, level=level)
 
     def draws(self, predictions: ArrayLike) -> np.ndarray:
         """τ-b in each draw, `[resamples]`."""
@@ -135,7 +136,7 @@ class Ranks:
         def total(matrix: np.ndarray) -> np.ndarray:
             return np.einsum("rn,rn->r", weights @ matrix, weights, dtype=np.float64)
 
-        joint = total(np.abs(self.signs)) * total(np.abs(other))
+        joint = total(self.untied) * total(np.abs(other))
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(joint > 0, total(self.signs * other) / np.sqrt(joint), np.nan)
 
@@ -149,14 +150,21 @@ class Ranks:
             raise ValueError(f"predictions: want finite numbers for {self.n} networks, got shape {rows.shape}")
         return rows
 
-    def _interval(self, estimate: float, draws: np.ndarray, level: float) -> Interval:
-        if not 0 < level < 1:
-            raise ValueError(f"level: must lie between 0 and 1, got {level}")
-        present = draws[~np.isnan(draws)]
-        if not len(present):
-            return Interval(estimate, math.nan, math.nan, self.n)
-        low, high = np.quantile(present, [(1 - level) / 2, (1 + level) / 2])
-        return Interval(estimate, float(low), float(high), self.n)
+
+def percentile_interval(estimate: float, draws: ArrayLike, n: int, *, level: float = 0.95) -> Interval:
+    """An estimate with the percentiles of its draws, those that are NaN left out; n is the number of networks.
+
+    Raises:
+        ValueError: level out of range.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level: must lie between 0 and 1, got {level}")
+    values = np.asarray(draws, dtype=np.float64)
+    present = values[~np.isnan(values)]
+    if not len(present):
+        return Interval(estimate, math.nan, math.nan, n)
+    low, high = np.quantile(present, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(estimate, float(low), float(high), n)
 
 
 def label_noise_ceiling(accuracies: ArrayLike, images: int, *, seed: int = 0, draws: int = 20) -> Ceiling:

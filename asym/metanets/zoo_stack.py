@@ -1,0 +1,95 @@
+"""A zoo of files or of the store as stacks that readers read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from asym.data.zoos import NetworkZoo
+from asym.metanets.stack import Stack
+from asym.models import build
+from asym.symmetry.chain import Chain, chain_of
+
+
+def by_activation(zoo: NetworkZoo) -> NetworkZoo:
+    """The zoo with networks of one activation side by side, in the order in which `stacks_of` has them."""
+    if "activation" not in zoo.table or zoo.table["activation"].nunique() < 2:
+        return zoo
+    return zoo.take(np.argsort(zoo.table["activation"].to_numpy(dtype=str), kind="stable"))
+
+
+def stacks_of(zoo: NetworkZoo, hyper: Sequence[str] = ()) -> list[Stack]:
+    """A stack for each activation, in the order of `by_activation(zoo)`.
+
+    Args:
+        zoo: of an architecture of `asym.models` that is a chain; `about` says which.
+        hyper: columns that become `Stack.hyper`.
+
+    Raises:
+        ValueError: if the zoo does not say its architecture, or that is no chain, or its tensors do not fit.
+    """
+    zoo = by_activation(zoo)
+    kinds = zoo.table["activation"].tolist() if "activation" in zoo.table else ["own"] * len(zoo)
+    numbers = hyper_numbers(zoo.table, hyper) if hyper else None
+    stacks = []
+    for kind in dict.fromkeys(kinds):
+        index = torch.tensor([i for i, other in enumerate(kinds) if other == kind])
+        tensors = {name: tensor[index] for name, tensor in zoo.tensors.items()}
+        chain = zoo_chain(zoo, kind)
+        unknown = sorted(set(tensors) - set(chain.shapes))
+        if unknown:
+            raise ValueError(f"zoo: tensor {unknown[0]!r} belongs to no layer of {zoo.about.get('arch')}")
+        own = None if numbers is None else numbers[index]
+        stacks.append(Stack(chain, tensors, masks=dict(zoo.masks) or None, hyper=own))
+    return stacks
+
+
+def zoo_chain(zoo: NetworkZoo, activation: str = "own") -> Chain:
+    """The chain of a zoo's networks.
+
+    Raises:
+        ValueError: as `stacks_of`.
+    """
+    about = zoo.about
+    missing = [key for key in ("arch", "input_shape", "classes") if key not in about]
+    if missing:
+        raise ValueError(f"zoo: does not say its {', '.join(missing)}, which tell how its tensors hang together")
+    shape = tuple(about["input_shape"])
+    network = build(
+        about["arch"],
+        input_shape=shape,
+        classes=about["classes"],
+        width=about.get("width", 1.0),
+        activation=None if activation == "own" else activation,
+    )
+    return chain_of(network, torch.zeros(2, *shape))
+
+
+def hyper_numbers(table: pd.DataFrame, columns: Sequence[str]) -> Tensor:
+    """Hyper-parameters as numbers `n h`: positive ones that span more than a factor of 10 by their logarithm, names as
+    one column of 0 and 1 for each value; columns that do not vary are left out, unless none does.
+    """
+    found = []
+    for name in columns:
+        values = table[name].to_numpy()
+        if values.dtype.kind in "fiu":
+            numbers = values.astype(np.float64)
+            if numbers.min() > 0 and numbers.max() > 10 * numbers.min():
+                numbers = np.log(numbers)
+            found.append(numbers)
+        else:
+            found += [(values == value).astype(np.float64) for value in sorted(set(values.tolist()))]
+    varying = [column for column in found if column.min() < column.max()]
+    return torch.from_numpy(np.stack(varying or found[:1], 1)).float()
+
+
+def trained_entries(zoo: NetworkZoo) -> dict[str, int]:
+    """Numbers of trained entries of the masked tensors, as blind readers want to know them."""
+    return {name: int(mask.sum()) for name, mask in zoo.masks.items()}
+
+
+__all__ = ["by_activation", "hyper_numbers", "stacks_of", "trained_entries", "zoo_chain"]

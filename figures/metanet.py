@@ -1,0 +1,166 @@
+"""Figures of the accuracy-prediction study, from its tables alone: which reader ranks networks how well, and when.
+
+    python -m figures.metanet --results results
+
+Reads `metanet_summary.csv`, writes `figures/metanet_<arch>_<data set>_….png` and `.pdf` in the same folder, one figure
+for each architecture, data set and zoo size. Left: Kendall's τ on test networks by reader and zoo, hollow where the
+zoos were cut to one histogram of accuracies. Middle: τ against the number of training networks. Right: τ on the same
+test networks after their units were permuted and rescaled at random. Bars are 95 % intervals over test networks.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from figures.command import Config, run_figures
+from figures.style import COLOURS, COLUMN_IN, NAMES, pyplot, save
+from figures.tables import read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MADE_BY = "python -m studies.metanet"
+FIGURE = ("arch", "dataset", "preset", "activations", "networks", "network_epochs")
+"""Rows that agree in these go into one figure."""
+TAUS = ("tau", "tau_permuted", "tau_rescaled")
+TABLE = (*FIGURE, "config", "variant", "reader", "part", "train_networks", "tau_low", "tau_high", *TAUS)
+ZOOS = COLOURS | {"smaller": "#E69F00"}
+LABELS = NAMES | {"smaller": "smaller"}
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#882255", "#6B6B6B")
+MOVED = {"tau": ("as trained", "o"), "tau_permuted": ("permuted", "s"), "tau_rescaled": ("rescaled", "D")}
+
+
+def draw(results: Path) -> list[Path]:
+    """Draw all figures of a results folder; returns the files written."""
+    files: list[Path] = []
+    for key, group in _table(results).groupby(list(FIGURE), sort=False, dropna=False):
+        files += _figure(results / "figures", dict(zip(FIGURE, key)), group)
+    return files
+
+
+def _table(results: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    table = read(results, "metanet_summary.csv", TABLE, MADE_BY)
+    for name in (*TAUS, *(f"{tau}_{end}" for tau in TAUS for end in ("low", "high"))):
+        table[name] = pd.to_numeric(table[name])  # a column without values is text
+    return table
+
+
+def _figure(folder: Path, key: dict[str, Any], rows: pd.DataFrame) -> list[Path]:
+    plt = pyplot()
+    readers = list(dict.fromkeys(rows["reader"]))
+    curves = rows["part"].eq("curve").any()
+    widths = [1.3, 1.1, 1.0] if curves else [1.3, 1.0]
+    height = 0.9 + 0.23 * max(len(readers), 5)
+    figure, axes = plt.subplots(
+        1, len(widths), figsize=(0.75 * COLUMN_IN * sum(widths), height), width_ratios=widths, layout="constrained"
+    )
+    _by_reader(axes[0], rows, readers)
+    if curves:
+        _curves(axes[1], rows, readers)
+    _moved(axes[-1], rows[rows["part"] == "whole"], readers)
+    figure.suptitle(
+        f"{key['networks']} networks ({key['arch']}, {key['activations']}) a zoo on {key['dataset']}: predicting test "
+        "accuracy from weights",
+        fontsize=8,
+    )
+    return save(figure, folder, _file_name(key))
+
+
+def _by_reader(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
+    """Readers from top to bottom, zoos side by side within one, the matched ones hollow below."""
+    zoos = list(dict.fromkeys(rows["variant"]))
+    parts = [part for part in ("whole", "matched") if part in set(rows["part"])]
+    places = [(zoo, part) for part in parts for zoo in zoos]
+    for i, (zoo, part) in enumerate(places):
+        own = rows[(rows["variant"] == zoo) & (rows["part"] == part)]
+        shift = 0.6 * (i - (len(places) - 1) / 2) / len(places)
+        label = LABELS.get(zoo, zoo) + (", matched" if part == "matched" else "")
+        _bars(axis, own, "tau", readers, shift, ZOOS.get(zoo, "black"), "o", label, hollow=part == "matched")
+    _names(axis, readers)
+    axis.set(xlabel="Kendall's τ")
+    axis.legend(loc="best")
+
+
+def _curves(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
+    """τ against training networks, in the zoo that was read with fewer of them."""
+    zoo = rows[rows["part"] == "curve"]["variant"].iloc[0]
+    own = rows[(rows["variant"] == zoo) & rows["part"].isin(["curve", "whole"])]
+    for i, reader in enumerate(readers):
+        line = own[own["reader"] == reader].sort_values("train_networks")
+        if line.empty:
+            continue
+        colour = SERIES[i % len(SERIES)]
+        axis.plot(
+            line["train_networks"], line["tau"], color=colour, marker="o", markersize=3, linewidth=1, label=reader
+        )
+        axis.fill_between(
+            line["train_networks"], line["tau_low"], line["tau_high"], color=colour, alpha=0.08, linewidth=0
+        )
+    sizes = sorted(set(own["train_networks"]))
+    axis.set(xscale="log", xlabel="training networks", ylabel="Kendall's τ", title=LABELS.get(zoo, zoo))
+    axis.set_xticks(sizes, [str(size) for size in sizes], minor=False)
+    axis.minorticks_off()
+    axis.legend(loc="lower right", fontsize=5.5)
+
+
+def _moved(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
+    """The zoo whose networks can be moved without a change of their function."""
+    own = rows[rows["tau_rescaled"].notna()]
+    if own.empty:
+        axis.set_axis_off()
+        return
+    zoo = own["variant"].iloc[0]
+    own = own[own["variant"] == zoo]
+    for i, (name, (label, marker)) in enumerate(MOVED.items()):
+        _bars(axis, own, name, readers, 0.2 * (i - 1), SERIES[i], marker, label)
+    _names(axis, readers)
+    axis.set(xlabel="Kendall's τ", title=f"{LABELS.get(zoo, zoo)}, test networks moved")
+    axis.legend(loc="best")
+
+
+def _bars(
+    axis: Any, rows: pd.DataFrame, name: str, readers: list[str], shift: float, colour: str, marker: str, label: str,
+    *, hollow: bool = False,
+) -> None:  # fmt: skip
+    rows = rows[rows[name].notna()]
+    if rows.empty:
+        return
+    y = [readers.index(reader) + shift for reader in rows["reader"]]
+    tau, low, high = (rows[column].to_numpy(dtype=float) for column in (name, f"{name}_low", f"{name}_high"))
+    axis.errorbar(
+        tau, y, xerr=[abs(tau - low), abs(high - tau)], color=colour, marker=marker, markersize=3.5, linestyle="none",
+        elinewidth=1, capsize=1.5, label=label, markerfacecolor="white" if hollow else colour,
+    )  # fmt: skip
+
+
+def _names(axis: Any, readers: list[str]) -> None:
+    axis.set_yticks(range(len(readers)), readers)
+    axis.set_ylim(len(readers) - 0.5, -0.5)
+    axis.grid(axis="y", color="#dddddd", linewidth=0.4)
+
+
+def _file_name(key: dict[str, Any]) -> str:
+    """`metanet_<arch>_<dataset>_<networks>`, with what else is out of the ordinary; of the figure alone."""
+    parts = ["metanet", key["arch"], key["dataset"], f"{key['networks']}-networks"]
+    parts += [key["activations"]] if key["activations"] != "relu" else []
+    parts += [f"{key['network_epochs']}-epochs"] if key["network_epochs"] != 20 else []
+    parts += [key["preset"]] if key["preset"] != "laptop" else []
+    return re.sub(r"[^\w.+-]+", "-", "_".join(map(str, parts)))
+
+
+def main(args: list[str] | None = None) -> int:
+    """The command."""
+    return run_figures(
+        "metanet", __doc__, lambda config: _table(config.results), lambda config: draw(config.results), args
+    )
+
+
+__all__ = ["Config", "draw", "main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Accuracy prediction: how well can the accuracy of a network be read off its weights, and what do symmetries cost?
+
+Zoos of small CNNs, standard and W-Asymmetric, are trained with hyper-parameters drawn for each network; readers then
+learn to predict the test accuracy of networks from their weights. Two ways to deal with symmetries meet: networks that
+have fewer of them (Lim et al. 2024, arXiv 2405.20231, section 5.3), and readers that respect them (ScaleGMN,
+Kalogeropoulos et al. 2024, arXiv 2406.10685).
+
+    python -m studies.metanet
+    python -m studies.metanet --networks 400 --readers stats gmn scale-gmn
+
+All readers are trained by one protocol (`asym.metanets.fitting`), with as many learning rates tried for each, on
+validation networks; epochs and rates are chosen by Kendall's τ there, and test networks are read once. A reader's name
+may carry add-ons: `gmn+gauge` reads networks whose scalings were removed, `gmn+augment` trains on randomly rescaled
+ones, `gmn+shuffle` on permuted ones; add-ons are for zoos without masks, whose networks have these symmetries. Graph
+readers that respect permutations only (`gmn`) are as wide as makes their parameters those of `scale-gmn`.
+
+Parts: `whole`, all training networks; `curve`, fewer of them; `matched`, zoos cut to one histogram of accuracies, since
+their spread alone moves τ. Beside the test networks themselves (`tau`), those without masks are read again after their
+units were permuted and rescaled at random (`tau_permuted`, `tau_rescaled`), which changes no function.
+
+From a notebook: `from studies import metanet; rows = metanet.run(metanet.Config())`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Any
+
+from asym.names import METANETS
+from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
+from studies.flags import check_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEY = ("config", "repeat")
+TABLES = {
+    "metanet": KEY,
+    "metanet_summary": ("config",),
+    "metanet_differences": ("config", "other_config", "measure"),
+    "metanet_tuning": ("config", "lr"),
+    "metanet_cost": ("config",),
+    "metanet_zoos": ("zoo", "other_zoo"),
+}
+"""Tables of the study, and what makes a row of each unique."""
+ADDONS = ("gauge", "augment", "shuffle")
+VARIANTS = ("standard", "w", "smaller", "w-zero")
+"""Families that can be read and that keep drawn starts; `smaller` is standard with as many parameters as w trains."""
+ACTIVATIONS = ("relu", "tanh", "gelu", "silu", "relu-tanh")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(CommonConfig):
+    """Settings of the study; a value of None is set by the preset."""
+
+    variants: tuple[str, ...] = ("standard", "w")
+    """Zoos: standard w smaller w-zero."""
+    networks: int | None = None
+    """Trainings of each zoo."""
+    zoo_epochs: int | None = None
+    """Epochs of each of them."""
+    activations: tuple[str, ...] = ("relu",)
+    """Activations of the networks in turn: relu tanh gelu silu, relu-tanh for both inside one network."""
+    one_seed: bool = False
+    """One seed for all networks of a zoo, as in the Small CNN Zoo."""
+    kappa: float | None = None
+    """Standard deviation of the fixed weights; None is the architecture's table."""
+    readers: tuple[str, ...] | None = None
+    """Readers: stats stats-boost hyper-boost flat dmc deepsets nfn-np nfn-hnp gmn gmn-b scale-gmn scale-gmn-b, each
+    with +gauge, +augment, +shuffle."""
+    reader_width: int | None = None
+    """Channels of scale-gmn."""
+    epochs: int | None = None
+    """Passes of a reader over all training networks."""
+    batch_size: int = 64
+    """Networks a step."""
+    lr: float | None = None
+    """One learning rate for readers that are trained by gradients, instead of tuning."""
+    lrs: tuple[float, ...] | None = None
+    """Rates that are tried for each reader that is trained by gradients."""
+    repeats: int | None = None
+    """Trainings of each reader."""
+    sizes: tuple[int, ...] | None = None
+    """Fewer training networks, for learning curves."""
+    target: str = "logit"
+    """What readers learn: logit or plain accuracies, in standard units."""
+    skip: tuple[str, ...] = ()
+    """Parts to leave out: curve matched cost."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_names("variants", self.variants, VARIANTS)
+        check_names("activations", self.activations, ACTIVATIONS)
+        check_choice("target", self.target, ("logit", "plain"))
+        if self.skip:
+            check_names("skip", self.skip, ("curve", "matched", "cost"))
+        if self.readers is not None:
+            check_names("readers", self.readers, None)
+            for reader in self.readers:
+                check_reader(reader)
+        for flag, least in (("networks", 20), ("zoo_epochs", 1), ("reader_width", 1), ("epochs", 1), ("repeats", 1)):
+            check_least(flag.replace("_", "-"), getattr(self, flag), least)
+        check_least("batch-size", self.batch_size, 1)
+        check_least("kappa", self.kappa, 0)
+        check_positive("lr", self.lr)
+        for rate in self.lrs or ():
+            check_positive("lrs", rate)
+        for size in self.sizes or ():
+            check_least("sizes", size, 2)
+        if self.lrs == ():
+            raise InputError("--lrs: got no rate")
+        if self.lr is not None and self.lrs is not None:
+            raise InputError("--lr and --lrs: give one of them, a fixed rate or rates to tune over")
+        if self.kappa is not None and "w" not in self.variants:
+            raise InputError("--kappa: has no meaning without w among --variants")
+
+
+def check_reader(text: str) -> None:
+    """Raise an `InputError` unless this is a reader's name, with add-ons that it can have."""
+    name, *addons = text.split("+")
+    check_choice("readers", name, METANETS)
+    for addon in addons:
+        check_choice("readers", addon, ADDONS)
+    if len(set(addons)) < len(addons):
+        raise InputError(f"--readers: an add-on twice in {text}")
+    if addons and name == "hyper-boost":
+        raise InputError(f"--readers: {text} reads no weights, to which add-ons would be done")
+    if name.endswith("boost") and {"augment", "shuffle"} & set(addons):
+        raise InputError(f"--readers: {text} is fitted once, only +gauge has a meaning")
+
+
+def prepare(config: Config) -> Any:
+    """Check everything, load the data, plan the work. Writes nothing but the cache of decoded images."""
+    from studies import metanet_setup
+
+    return metanet_setup.prepare(config)
+
+
+def run(config: Config) -> pd.DataFrame:
+    """Run the study; returns the rows of `metanet.csv` that belong to `config`."""
+    return execute(config, prepare(config))
+
+
+def execute(config: Config, prepared: Any) -> pd.DataFrame:
+    """Do the planned work; rows go to the tables as soon as a reader was trained."""
+    from studies import metanet_work
+
+    return metanet_work.execute(config, prepared)
+
+
+def main(args: list[str] | None = None) -> int:
+    """The command."""
+    return run_study(
+        "metanet", __doc__, Config, prepare, execute, plan_text=plan_text, summary_text=summary_text, args=args
+    )
+
+
+def plan_text(config: Config, prepared: Any) -> str:
+    """What a run would do, with estimates of its cost."""
+    from studies import metanet_estimate
+
+    return metanet_estimate.plan_text(config, prepared)
+
+
+def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
+    """The table of the terminal."""
+    from studies import metanet_tables
+
+    return metanet_tables.summary_text(config, rows)
+
+
+__all__ = ["Config", "execute", "main", "prepare", "run"]
+
+if __name__ == "__main__":
+    sys.exit(main())

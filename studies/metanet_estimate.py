@@ -1,0 +1,94 @@
+"""What a run of the accuracy-prediction study would cost, from a few timed steps; writes nothing."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pandas as pd
+import torch
+
+from asym.data.zoos import NetworkZoo
+from asym.metanets import accumulate
+from asym.metanets.zoo_stack import stacks_of
+from asym.populations import Layout, run_tasks
+from asym.populations.zoo_nets import about, effective
+from asym.seeds import torch_generator
+from studies.metanet import Config
+from studies.metanet_read import Zoo, make_reader
+from studies.metanet_setup import TUNING, Item, Prepared, items, rates, reading
+from studies.setup import default_jobs, time_epoch
+
+CHECK_SHARE = 0.1
+"""What reading the validation networks adds to an epoch, roughly."""
+STACK_SPEED = 3.0
+"""How much faster a network is in a full chunk than alone, roughly."""
+
+
+def plan_text(config: Config, prepared: Prepared) -> str:
+    """Lines for people."""
+    lines, seconds = [], 0.0
+    for family in prepared.families:
+        chunk, plan = family.chunks[0]
+        per_epoch = run_tasks(time_epoch, [(chunk, plan, prepared.data, prepared.device)])[0] / STACK_SPEED
+        members = [member for part, _ in family.chunks for member in part.members]
+        spent = sum(m.recipe.epochs * m.recipe.train_fraction for m in members) * per_epoch
+        seconds += spent
+        lines.append(
+            f"{family.variant}: {len(members)} networks of {family.columns['network_params']:,} trained parameters, "
+            f"{family.columns['network_epochs']} epochs, about {spent / 60:.2g} min"
+        )
+    steps: dict[str, float] = {}
+    work: dict[str, float] = {}
+    count = 0
+    for item in items(config, prepared):
+        if item.reader not in steps:
+            steps[item.reader] = run_tasks(_time_step, [(config, prepared, item)])[0]
+        trainings = prepared.defaults.repeats
+        trials = len(rates(prepared, item.reader))
+        if item.part == "whole" and trials > 1:
+            trainings += trials
+        protocol = reading(config, prepared, item, 1e-3, TUNING).protocol
+        networks = item.train or round(0.6 * prepared.defaults.networks)
+        epochs = 1 if "boost" in item.reader else protocol.epochs * math.ceil(networks / protocol.batch)
+        work[item.reader] = work.get(item.reader, 0.0) + trainings * epochs * steps[item.reader] * (1 + CHECK_SHARE)
+        count += trainings
+    lines += [f"{reader}: {steps[reader]:.2g} s a step, {work[reader] / 60:.2g} min in all" for reader in work]
+    seconds += sum(work.values())
+    jobs = default_jobs(config, prepared.device, count)
+    lines.append(
+        f"together: {count} trainings of readers, about {seconds / jobs / 60:.2g} min in {jobs} process(es), at most; "
+        "nothing was written"
+    )
+    return "\n".join(lines)
+
+
+def _time_step(config: Config, prepared: Prepared, item: Item) -> float:
+    """Seconds of a step on one batch of random networks; of a whole fit for trees, which is taken to be two."""
+    if "boost" in item.reader:
+        return 2.0
+    some = reading(config, prepared, item, 1e-3, TUNING)
+    zoo = random_zoo(prepared, item, config.batch_size)
+    reader = make_reader(some, zoo).train()
+    target = torch.zeros(config.batch_size, 1)
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        accumulate(reader, zoo.stacks, target, torch.nn.functional.mse_loss, piece=some.protocol.piece)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def random_zoo(prepared: Prepared, item: Item, n: int) -> Zoo:
+    """Random networks of a zoo's architecture, as many as a batch."""
+    chunk = item.family.chunks[0][0]
+    layout = Layout.trainable(chunk.architecture.build(0))
+    theta = 0.2 * torch.randn(n, layout.size, generator=torch_generator(0, "metanet", "estimate"))
+    tensors, masks = effective(chunk, theta)
+    kind = chunk.architecture.activation or "own"
+    table = pd.DataFrame({"run": range(n), "test_acc": [0.5] * n, "activation": [kind] * n})
+    zoo = NetworkZoo(tensors, table, masks, about(item.family.plan, prepared.data.load()))
+    return Zoo(zoo, stacks_of(zoo), table["test_acc"].to_numpy())
+
+
+__all__ = ["plan_text", "random_zoo"]

@@ -1,0 +1,243 @@
+"""Planning the accuracy-prediction study: every check that can be made before work starts, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from asym.data import ImageData
+from asym.metanets import Protocol
+from asym.nn import Variant
+from asym.populations import Architecture, Plan, Population
+from asym.populations.population import equal_width
+from asym.populations.runs import KIND as POPULATION
+from asym.populations.runs import run_config
+from asym.populations.zoo_nets import LABELS, ZOO, ZooPlan, labels_config
+from asym.store import config_hash
+from studies.cli import InputError
+from studies.metanet import TABLES, Config
+from studies.metanet_read import KIND, TEST_SHARE, VAL_SHARE, Reading, reader_seed
+from studies.setup import DataArgs, check_places, check_stored, resolve_device
+
+ARCH = "small-cnn"
+TUNING = "tuning"
+
+
+@dataclasses.dataclass(frozen=True)
+class Defaults:
+    """Values that a preset gives to the flags that were left out."""
+
+    dataset: str
+    zoo: str
+    networks: int
+    zoo_epochs: int
+    zoo_batch: int
+    readers: tuple[str, ...]
+    width: int
+    small: bool
+    epochs: int
+    lrs: tuple[float, ...]
+    tree_lrs: tuple[float, ...]
+    repeats: int
+    sizes: tuple[int, ...]
+    memory: bool = True
+    """Whether peak memory is measured, in a process for each reader."""
+
+
+MAIN = ("stats", "stats-boost", "hyper-boost", "flat", "deepsets", "gmn", "scale-gmn")
+PRESETS = {
+    "smoke": Defaults(
+        "digits", "small-cnn-digits", 40, 2, 64, ("stats", "hyper-boost", "gmn", "gmn+gauge", "scale-gmn"), 4, True, 2,
+        (2e-3,), (0.1,), 1, (10,), False,
+    ),
+    "laptop": Defaults(
+        "digits", "small-cnn-digits", 2_000, 20, 64, (*MAIN, "gmn+gauge", "gmn+augment"), 16, True, 24,
+        (3e-4, 2e-3, 1e-2), (0.02, 0.05, 0.15), 3, (250, 500),
+    ),
+    "paper": Defaults(
+        "cifar10", "small-cnn", 10_000, 86, 512,
+        (
+            *MAIN, "dmc", "nfn-np", "nfn-hnp", "gmn-b", "scale-gmn-b", "gmn+gauge", "gmn+augment", "gmn+shuffle",
+            "stats+gauge", "stats-boost+gauge", "flat+gauge", "nfn-hnp+augment",
+        ),
+        64, False, 100, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), (0.01, 0.02, 0.05, 0.1, 0.2), 5, (250, 500, 1_000, 2_000),
+    ),
+}  # fmt: skip
+"""Digits: batches of 64 and momentum, so that a network learns in 20 epochs of at most 1,097 images."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One zoo and what reads it."""
+
+    variant: str
+    plan: ZooPlan
+    chunks: tuple[tuple[Population, Plan], ...]
+    zoo: str
+    """Hash of its run."""
+    readers: tuple[str, ...]
+    columns: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A planned study."""
+
+    families: tuple[Family, ...]
+    defaults: Defaults
+    """The preset's values with the flags in their place."""
+    data: DataArgs
+    device: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """A group of readings that differ in their seed alone: one row of the summary."""
+
+    family: Family
+    reader: str
+    part: str
+    """whole, curve or matched."""
+    train: int | None
+    matched: tuple[str, str] | None
+
+
+def prepare(config: Config) -> Prepared:
+    """The study of a config.
+
+    Raises:
+        InputError, ValueError, FileNotFoundError: for whatever cannot work.
+    """
+    device = resolve_device(config.device)
+    check_places(config, TABLES)
+    preset = PRESETS[config.preset]
+    names = ("networks", "zoo_epochs", "readers", "epochs", "repeats", "sizes", "lrs")
+    given: dict[str, Any] = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+    if config.reader_width is not None:
+        given["width"] = config.reader_width
+    if config.lr is not None:
+        given["lrs"] = (config.lr,)
+    defaults = dataclasses.replace(preset, **given)
+    _check_sizes(config, defaults)
+    data_args = DataArgs.of(config, defaults.dataset)
+    data = data_args.load()
+    if data.domain != "images":
+        raise InputError(f"--dataset: {data.name} has no images; zoos are of networks on images")
+    families = tuple(_family(config, variant, defaults, data, device) for variant in config.variants)
+    prepared = Prepared(families, defaults, data_args, device)
+    check_stored(config, stored(config, prepared))
+    return prepared
+
+
+def _check_sizes(config: Config, defaults: Defaults) -> None:
+    train = round((1 - VAL_SHARE - TEST_SHARE) * defaults.networks)
+    for size in defaults.sizes:
+        if size >= train:
+            if config.sizes is None and config.networks is not None:
+                continue  # the preset's curve, of which what is left is drawn
+            raise InputError(f"--sizes: got {size}, of {defaults.networks} networks only {train} are for training")
+
+
+def curve_sizes(defaults: Defaults) -> tuple[int, ...]:
+    """Sizes of learning curves that the zoos allow."""
+    train = round((1 - VAL_SHARE - TEST_SHARE) * defaults.networks)
+    return tuple(size for size in defaults.sizes if size < train)
+
+
+def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, device: str) -> Family:
+    architecture = _architecture(config, variant, data)
+    fixed = {"epochs": defaults.zoo_epochs, "batch_size": defaults.zoo_batch}
+    plan = ZooPlan(
+        defaults.zoo, architecture, defaults.networks, config.seed, data.fingerprint, tuple(sorted(fixed.items())),
+        activations=config.activations, one_seed=config.one_seed,
+    )  # fmt: skip
+    chunks = tuple(plan.chunks(device))
+    readers = defaults.readers or ()
+    if architecture.variant.masked:
+        readers = tuple(reader for reader in readers if "+" not in reader)
+    columns = {
+        "study": "metanet",
+        "preset": config.preset,
+        "arch": ARCH,
+        "dataset": data.name,
+        "variant": variant,
+        "activations": " ".join(config.activations),
+        "networks": defaults.networks,
+        "network_epochs": defaults.zoo_epochs,
+        "network_params": architecture.trainable,
+        "kappa": "" if not architecture.variant.masked else "table" if config.kappa is None else f"{config.kappa:g}",
+        "one_seed": config.one_seed,
+        "seed": config.seed,
+        "train_images": len(data.train.labels),
+        "test_images": len(data.test.labels),
+    }
+    return Family(variant, plan, chunks, config_hash(plan.config(device)), readers, columns)
+
+
+def _architecture(config: Config, variant: str, data: ImageData) -> Architecture:
+    masked = Architecture(ARCH, data.input_shape, data.classes, variant=Variant("w", kappa=config.kappa))
+    plain = dataclasses.replace(masked, variant=Variant())
+    if variant == "smaller":
+        return dataclasses.replace(plain, width=equal_width(plain, masked.trainable))
+    return {"standard": plain, "w": masked}.get(variant) or dataclasses.replace(plain, variant=Variant(variant))
+
+
+def items(config: Config, prepared: Prepared) -> list[Item]:
+    """All groups of readings, in the order of variants, readers and parts."""
+    found = []
+    first, *others = prepared.families
+    sizes = () if "curve" in config.skip else curve_sizes(prepared.defaults)
+    for family in prepared.families:
+        partner = first.zoo if family is not first else others[0].zoo if others else None
+        pair = None if partner is None else (first.zoo, family.zoo if family is not first else others[0].zoo)
+        for reader in family.readers:
+            found.append(Item(family, reader, "whole", None, None))
+            found += [Item(family, reader, "curve", size, None) for size in sizes] if family is first else []
+            if pair is not None and "matched" not in config.skip and "+" not in reader:
+                found.append(Item(family, reader, "matched", None, pair))
+    return found
+
+
+def reading(config: Config, prepared: Prepared, item: Item, lr: float, repeat: int | str) -> Reading:
+    """One reading of a group."""
+    defaults = prepared.defaults
+    whole = round((1 - VAL_SHARE - TEST_SHARE) * defaults.networks)
+    # Fewer networks are read more often, up to half of the steps of a whole training.
+    often = 1.0 if item.train is None else max(1.0, 0.5 * whole / item.train)
+    protocol = Protocol(
+        epochs=round(often * defaults.epochs), lr=lr, batch=config.batch_size, checks=min(12, defaults.epochs),
+        piece=config.batch_size if item.reader.startswith("dmc") else 32,
+    )  # fmt: skip
+    return Reading(
+        item.family.zoo, item.reader, defaults.width, defaults.small, protocol, item.train, item.matched, config.target,
+        config.seed, reader_seed(config.seed, repeat), str(config.runs), prepared.device,
+    )  # fmt: skip
+
+
+def rates(prepared: Prepared, reader: str) -> tuple[float, ...]:
+    """Rates that are tried for a reader: of the optimiser, or of each tree."""
+    return prepared.defaults.tree_lrs if "boost" in reader else prepared.defaults.lrs
+
+
+def item_config(config: Config, prepared: Prepared, item: Item) -> str:
+    """Hash of what determines a group: its readings without their seeds, and the rates that were tried."""
+    some = reading(config, prepared, item, rates(prepared, item.reader)[0], 0).config
+    return config_hash(some | {"seed": config.seed, "rates": list(rates(prepared, item.reader))})
+
+
+def stored(config: Config, prepared: Prepared) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Kind and config of every run of the store that the study may read or write, existing or not."""
+    for family in prepared.families:
+        for chunk, plan in family.chunks:
+            yield POPULATION, run_config(chunk, plan)
+            yield LABELS, labels_config(chunk, plan)
+        yield ZOO, family.plan.config(prepared.device)
+    for item in items(config, prepared):
+        for lr in rates(prepared, item.reader):
+            repeats: list[int | str] = [*range(prepared.defaults.repeats), TUNING]
+            for repeat in repeats if item.part == "whole" else repeats[:-1]:
+                yield KIND, reading(config, prepared, item, lr, repeat).config
+
+
+__all__ = ["PRESETS", "Family", "Item", "Prepared", "item_config", "items", "prepare", "rates", "reading"]

@@ -1,0 +1,281 @@
+"""Rows, summaries and differences of the accuracy-prediction study."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from asym.metrics import Interval
+from asym.rank_metrics import (
+    RESAMPLES,
+    Ranks,
+    kendall,
+    label_noise_ceiling,
+    match_spread,
+    mean_absolute_error,
+    percentile_interval,
+    r_squared,
+    recalibrated_r_squared,
+    strata_of,
+)
+from studies.metanet import Config
+from studies.metanet_read import MOVES, Read, Zoo, splits_of
+from studies.metanet_setup import Item, Prepared
+from studies.tables import interval_text, render
+
+STRATA = ("optimizer", "lr", "train_fraction")
+"""Hyper-parameters whose combinations are strata, numbers in thirds."""
+BEFORE = ("gmn", "gmn+gauge", "gmn+augment", "stats", "stats-boost", "hyper-boost")
+"""Readers that every other reader is compared with."""
+CHANCE = 1.5
+"""A network below this multiple of chance counts as untrained."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """All trainings of one reader on one set of networks."""
+
+    item: Item
+    config: str
+    results: Sequence[Read]
+    zoo: Zoo
+    test: np.ndarray
+    """Places of the test networks."""
+
+    @functools.cached_property
+    def truth(self) -> np.ndarray:
+        """Measured accuracies of the test networks."""
+        return self.zoo.accuracies[self.test]
+
+    @functools.cached_property
+    def alive(self) -> list[Read]:
+        """Trainings with usable predictions."""
+        return [result for result in self.results if np.isfinite(result.predictions["test"]).all()]
+
+    def predictions(self, name: str) -> np.ndarray:
+        """`[s, n]`, one row a training."""
+        return np.stack([result.predictions[name] for result in self.alive])
+
+    @property
+    def moves(self) -> list[str]:
+        """Sets of moved test networks that were read."""
+        return [name for name in MOVES if name in self.results[0].predictions]
+
+
+def row_of(item: Item, config: str, repeat: int, result: Read, zoo: Zoo) -> dict[str, Any]:
+    """One row of `metanet.csv`."""
+    places = splits_of(result.reading)
+    truth = zoo.accuracies[places["test"]]
+    state = result.state
+    row = item.family.columns | {
+        "reader": item.reader,
+        "part": item.part,
+        "repeat": repeat,
+        "reader_seed": result.reading.seed,
+        "lr": result.reading.protocol.lr,
+        "reader_epochs": result.reading.protocol.epochs,
+        "reader_params": state["params"] if "boost" not in item.reader else pd.NA,
+        **{f"{name}_networks": len(places[name]) for name in ("train", "val", "test")},
+        "diverged": state["diverged"],
+        "epoch": state["epoch"],
+        "val_tau": state["val_tau"],
+    }
+    row |= dict.fromkeys(("tau", "tau_strata", "r2", "r2_recalibrated", "mae", "tau_permuted", "tau_rescaled",
+                          "r2_permuted", "r2_rescaled"), float("nan"))  # fmt: skip
+    predicted = result.predictions["test"]
+    if np.isfinite(predicted).all():
+        row |= {
+            "tau": kendall(truth, predicted),
+            "tau_strata": kendall(truth, predicted, _strata(zoo, places["test"])),
+            "r2": r_squared(truth, predicted),
+            "r2_recalibrated": recalibrated_r_squared(truth, predicted),
+            "mae": mean_absolute_error(truth, predicted),
+        }
+        for name in MOVES:
+            if name in result.predictions and np.isfinite(result.predictions[name]).all():
+                row[f"tau_{name}"] = kendall(truth, result.predictions[name])
+                row[f"r2_{name}"] = r_squared(truth, result.predictions[name])
+    return row | {"epoch_s": state["epoch_s"], "wall_s": round(result.wall_s, 3), "config": config}
+
+
+def summary_row(group: Group) -> dict[str, Any]:
+    """Means over trainings, with bootstrap intervals over test networks for rank correlations."""
+    item, columns = group.item, group.item.family.columns
+    names = ("preset", "arch", "dataset", "variant", "activations", "networks", "network_epochs")
+    row: dict[str, Any] = {"config": group.config, **{name: columns[name] for name in names}}
+    places = splits_of(group.results[0].reading)
+    row |= {"reader": item.reader, "part": item.part, "train_networks": len(places["train"])}
+    row |= {"test_networks": len(group.test), "trainings": len(group.results), "diverged": 0}
+    row["diverged"] = sum(result.state["diverged"] > 0 for result in group.results)
+    nothing = Interval(float("nan"), float("nan"), float("nan"), len(group.test))
+    ranks = _ranks(group)
+    by_tau = {"tau": ranks.interval(group.predictions("test")) if group.alive else nothing}
+    strata = Ranks(group.truth, _strata(group.zoo, group.test), resamples=RESAMPLES)
+    by_tau["tau_strata"] = strata.interval(group.predictions("test")) if group.alive else nothing
+    for name in MOVES:
+        there = group.alive and name in group.moves
+        by_tau[f"tau_{name}"] = ranks.interval(group.predictions(name)) if there else nothing
+    for name, (mean, low, high, _) in by_tau.items():
+        row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+    taus = [kendall(group.truth, result.predictions["test"]) for result in group.alive]
+    row["tau_sd"] = float(np.std(taus, ddof=1)) if len(taus) > 1 else float("nan")
+    for name, measure in (("r2", r_squared), ("r2_recalibrated", recalibrated_r_squared), ("mae", mean_absolute_error)):
+        values = [measure(group.truth, result.predictions["test"]) for result in group.alive]
+        row[name] = float(np.mean(values)) if values else float("nan")
+    sizes = [result.state["params"] for result in group.results]
+    return row | {"reader_params": sizes[0] if "boost" not in item.reader else pd.NA}
+
+
+def differences(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """τ of one group minus that of another: readers on the same test networks (paired), and zoos read alike.
+
+    Two zoos have different test networks: their draws are independent.
+    """
+    rows = []
+    for b in groups:
+        for a in groups:
+            same = (a.item.family.zoo, a.item.part, a.item.train) == (b.item.family.zoo, b.item.part, b.item.train)
+            ordered = a.item.reader != b.item.reader and b.item.reader in BEFORE
+            if ordered and a.item.reader in BEFORE:
+                ordered = BEFORE.index(a.item.reader) < BEFORE.index(b.item.reader)
+            if same and ordered and a.alive and b.alive:
+                rows += [_difference(a, b, name) for name in ("test", *a.moves) if name == "test" or name in b.moves]
+            alike = (a.item.reader, a.item.part, a.item.train) == (b.item.reader, b.item.part, b.item.train)
+            if alike and _rank(a, groups) > _rank(b, groups) == 0 and a.alive and b.alive:
+                rows.append(_between(a, b))
+    return rows
+
+
+def _difference(a: Group, b: Group, name: str) -> dict[str, Any]:
+    found = _ranks(a).difference(a.predictions(name), b.predictions(name))
+    measure = "tau" if name == "test" else f"tau_{name}"
+    return _cells(a, b) | _interval(measure, found) | {"paired": True}
+
+
+def _between(a: Group, b: Group) -> dict[str, Any]:
+    of_a, of_b = Ranks(a.truth, seed=1), Ranks(b.truth, seed=2)
+    x, y = a.predictions("test"), b.predictions("test")
+    draws = of_a.draws(x) - of_b.draws(y)
+    found = percentile_interval(of_a.tau(x) - of_b.tau(y), draws, min(of_a.n, of_b.n))
+    return _cells(a, b) | _interval("tau", found) | {"paired": False}
+
+
+def _cells(a: Group, b: Group) -> dict[str, Any]:
+    columns = a.item.family.columns
+    row = {"config": a.config, "other_config": b.config, "preset": columns["preset"], "dataset": columns["dataset"]}
+    row |= {"part": a.item.part, "train_networks": len(splits_of(a.results[0].reading)["train"])}
+    row |= {"variant": columns["variant"], "reader": a.item.reader}
+    return row | {"other_variant": b.item.family.columns["variant"], "other_reader": b.item.reader}
+
+
+def _interval(measure: str, found: Interval) -> dict[str, Any]:
+    mean, low, high, n = found
+    return {"measure": measure, "difference": mean, "low": low, "high": high, "n": n}
+
+
+def cost_row(group: Group, measured: Mapping[str, float]) -> dict[str, Any]:
+    """Parameters, seconds and memory of a reader, on its trainings of all networks."""
+    columns, reading = group.item.family.columns, group.results[0].reading
+    seconds = [result.state["epoch_s"] for result in group.results]
+    return {
+        "config": group.config,
+        **{name: columns[name] for name in ("preset", "arch", "dataset", "variant")},
+        "reader": group.item.reader,
+        "reader_params": group.results[0].state["params"] if "boost" not in group.item.reader else pd.NA,
+        "train_networks": len(splits_of(reading)["train"]),
+        "batch": reading.protocol.batch,
+        "piece": reading.protocol.piece,
+        "epoch_s": float(np.median(seconds)),
+        "peak_mb": measured["peak_mb"],
+    }
+
+
+def zoo_rows(config: Config, prepared: Prepared, opened: Mapping[str, Zoo]) -> list[dict[str, Any]]:
+    """One row a zoo, and one for each zoo cut to the histogram of another."""
+    rows = []
+    first = prepared.families[0]
+    for family in prepared.families:
+        zoo = opened[family.zoo]
+        rows.append(_zoo_row(family.columns, family.zoo, "", zoo, np.arange(len(zoo.accuracies))))
+        if family is not first and "matched" not in config.skip:
+            a, b = match_spread(opened[first.zoo].accuracies, zoo.accuracies, seed=config.seed)
+            rows.append(_zoo_row(first.columns, first.zoo, family.zoo, opened[first.zoo], a))
+            rows.append(_zoo_row(family.columns, family.zoo, first.zoo, zoo, b))
+    return rows
+
+
+def _zoo_row(columns: dict[str, Any], name: str, other: str, zoo: Zoo, places: np.ndarray) -> dict[str, Any]:
+    accuracies = zoo.accuracies[places]
+    ceiling = label_noise_ceiling(accuracies, zoo.images)
+    quantiles = np.quantile(accuracies, (0.1, 0.5, 0.9))
+    return {
+        "zoo": name,
+        "other_zoo": other,
+        **{key: value for key, value in columns.items() if key not in ("study", "train_images")},
+        "kept": len(accuracies),
+        "dropped": zoo.zoo.about["dropped"],
+        "acc_mean": float(accuracies.mean()),
+        "acc_sd": float(accuracies.std(ddof=1)),
+        **{f"acc_q{q}": float(v) for q, v in zip((10, 50, 90), quantiles)},
+        "untrained": float((accuracies < CHANCE / zoo.zoo.about["classes"]).mean()),
+        "train_acc_mean": float(zoo.zoo.table["train_acc"].to_numpy()[places].mean()),
+        "tau_repeat": ceiling.repeat,
+        "tau_perfect": ceiling.perfect,
+    }
+
+
+def summary_text(config: Config, rows: pd.DataFrame) -> str:
+    """The terminal's table."""
+    from asym.store import read_table
+
+    table = read_table(config.out / "metanet_summary.csv")
+    table = table[table["config"].isin(set(rows["config"]))]
+    columns = ("reader", "zoo", "part", "networks", "parameters", "τ", "τ in strata", "τ permuted", "τ rescaled", "R²",
+               "MAE")  # fmt: skip
+    lines = []
+    for row in table.to_dict("records"):
+        size = "–" if pd.isna(row["reader_params"]) else f"{row['reader_params']:,}"
+        cells = [interval_text(row[n], row[f"{n}_low"], row[f"{n}_high"]) for n in ("tau", "tau_strata")]
+        moved = ["–" if np.isnan(row[f"tau_{n}"]) else f"{row[f'tau_{n}']:.3f}" for n in MOVES]
+        lines.append([
+            row["reader"], row["variant"], row["part"], str(row["train_networks"]), size,
+            *cells, *moved, f"{row['r2']:.3f}", f"{row['mae']:.4f}",
+        ])  # fmt: skip
+    title = (
+        f"accuracies of small CNNs on {rows['dataset'].iloc[0]} read off their weights: Kendall's τ, mean over "
+        f"{rows['repeat'].nunique()} training(s) [95 % interval over test networks]"
+    )
+    zoos = read_table(config.out / "metanet_zoos.csv")
+    zoos = zoos[zoos["preset"] == config.preset]
+    notes = []
+    for row in zoos.to_dict("records"):
+        name = row["variant"] if pd.isna(row["other_zoo"]) else f"{row['variant']} matched"
+        spread = f"accuracy {row['acc_mean']:.3f} ± {row['acc_sd']:.3f}"
+        notes.append(f"{name}: {row['kept']} networks, {spread}; measured again, τ would be {row['tau_repeat']:.3f}")
+    return "\n".join([title, render(columns, lines), *notes])
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_ranks(truth: bytes) -> Ranks:
+    return Ranks(np.frombuffer(truth), resamples=RESAMPLES)
+
+
+def _ranks(group: Group) -> Ranks:
+    return _cached_ranks(np.ascontiguousarray(group.truth).tobytes())
+
+
+def _rank(group: Group, groups: Sequence[Group]) -> int:
+    zoos = list(dict.fromkeys(g.item.family.zoo for g in groups))
+    return zoos.index(group.item.family.zoo)
+
+
+def _strata(zoo: Zoo, places: np.ndarray) -> np.ndarray:
+    return strata_of([zoo.zoo.table[name].to_numpy()[places] for name in STRATA])
+
+
+__all__ = ["Group", "cost_row", "differences", "row_of", "summary_row", "summary_text", "zoo_rows"]
