@@ -80,17 +80,17 @@ def _figure(
 ) -> list[Path]:
     plt = pyplot()
     tasks = [task for task in PANELS if (rows["task"] == task).any()]
-    drawn = [] if images is None else _order(dict.fromkeys(images["reader"]))
+    drawn = _order(dict.fromkeys(images["reader"])) if images is not None else []
     width = 2.1 * COLUMN_IN
     count = max((int((rows["task"] == task).sum()) for task in tasks), default=1)
     tall = 0.17 * 2 * count + 0.6
-    shown = 0 if not drawn else 0.55 * images["image"].nunique() + 0.7  # type: ignore[index]
+    shown = 0.55 * images["image"].nunique() + 0.7 if images is not None and drawn else 0.0
     figure = plt.figure(figsize=(width, tall + shown), layout="constrained")
     parts = figure.subfigures(2, 1, height_ratios=[tall, shown]) if drawn else [figure]
     axes = parts[0].subplots(1, len(tasks), squeeze=False)[0]
     for axis, task in zip(axes, tasks):
         _bars(axis, rows[rows["task"] == task], *PANELS[task])
-    if drawn:
+    if images is not None and drawn:
         _pictures(parts[1], images, drawn)
     first, train = rows.iloc[0], fits[fits["split"] == "train"].iloc[0]
     figure.suptitle(
@@ -131,7 +131,8 @@ def _pictures(part: Any, images: pd.DataFrame, readers: list[str]) -> None:
     """A grid: one row a test image, one column a reader."""
     shown = list(dict.fromkeys(images["image"]))
     axes = part.subplots(len(shown), len(readers), squeeze=False)
-    by = {(row["reader"], row["image"]): row for row in images.to_dict("records")}
+    rows: list[dict[Any, Any]] = images.to_dict("records")
+    by = {(row["reader"], row["image"]): row for row in rows}
     for line, image in zip(axes, shown):
         for axis, reader in zip(line, readers):
             axis.axis("off")

@@ -79,6 +79,8 @@ class Config(CommonConfig):
     """Learning rate of the fits."""
     reader_width: int | None = None
     """Channels of the graph readers."""
+    sign: Literal["canonicalise", "symmetrise"] | None = None
+    """How scale-gmn makes states blind to signs: |x|, which is cheaper and tells less, or ρ(x) + ρ(−x)."""
     epochs: int | None = None
     """Passes of a reader over the training networks."""
     lr: float | None = None

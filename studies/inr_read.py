@@ -60,6 +60,7 @@ class Task:
     data: DataArgs
     protocol: Protocol
     reader_width: int
+    sign: str
     footprint: str
     runs: str
     device: str
@@ -79,7 +80,7 @@ class Task:
         """
         data = self.data.load()
         frame = chain_for(self.pieces[0].recipe, data.input_shape[0])
-        return build_reader(self.task, self.reader, frame, data.classes, self.reader_width, self.own_seed)
+        return build_reader(self.task, self.reader, frame, data.classes, self.reader_width, self.sign, self.own_seed)
 
 
 @dataclasses.dataclass
@@ -97,7 +98,7 @@ class Sets:
 
     def places(self, split: str) -> Tensor:
         """Places of the networks of a split."""
-        return torch.from_numpy((self.labels["split"] == split).to_numpy().nonzero()[0])
+        return torch.tensor((self.labels["split"] == split).to_numpy().nonzero()[0])
 
     def rendered(self, stack: Stack) -> Float[Tensor, "n c p"]:
         """The images that networks give."""
@@ -123,10 +124,10 @@ def load_sets(pieces: tuple[Piece, ...], data_args: DataArgs, runs: str, device:
     for piece in pieces:
         run = fit_or_load(store, piece, data)
         theta, labels = run.tensors()["theta"], run.table("labels")
-        good = theta.isfinite().all(1) & torch.from_numpy(labels["mse"].to_numpy()).isfinite()
+        good = theta.isfinite().all(1) & torch.tensor(labels["mse"].to_numpy()).isfinite()
         rows.append(theta[good])
         frames.append(labels[good.numpy()])
-        images.append(unit[piece.split][torch.from_numpy(labels["image"].to_numpy())[good]])
+        images.append(unit[piece.split][torch.tensor(labels["image"].to_numpy())[good]])
     network = pieces[0].recipe.network(data.input_shape[0])
     frame = chain_for(pieces[0].recipe, data.input_shape[0])
     stack = Stack.from_rows(frame, Layout.trainable(network), torch.cat(rows)).to(device)
@@ -149,7 +150,7 @@ def sizes_of(task: str, name: str, size: int) -> dict[str, Any]:
     )
 
 
-def build_reader(task: str, reader: str, frame: Chain, classes: int, width: int, seed: int) -> Any:
+def build_reader(task: str, reader: str, frame: Chain, classes: int, width: int, sign: str, seed: int) -> Any:
     """A reader (task classify) or an editor (task edit) by name and add-ons.
 
     Raises:
@@ -161,9 +162,14 @@ def build_reader(task: str, reader: str, frame: Chain, classes: int, width: int,
     options: dict[str, Any] = {"gauge": "gauge" in add_ons, "shuffle": "shuffle" in add_ons}
     options |= {"augment": AUGMENT} if "augment" in add_ons else {}
     make = functools.partial(build, among=among, seed=seed, **out)
+    if name.startswith(REFERENCE):
+        options["sign"] = sign
     if "matched" in add_ons:
-        wanted = parameters(lambda size: make(REFERENCE, frame, width=size), width)
-        options |= sizes_of(task, name, matched_size(lambda s: make(name, frame, **sizes_of(task, name, s)), wanted))
+        wanted = parameters(lambda size: make(REFERENCE, frame, width=size, sign=sign), width)
+        own = {"sign": sign} if name.startswith(REFERENCE) else {}
+        options |= sizes_of(
+            task, name, matched_size(lambda s: make(name, frame, **sizes_of(task, name, s), **own), wanted)
+        )
     elif "gmn" in name:
         options["width"] = width
     return make(name, frame, **options)
@@ -209,7 +215,7 @@ def read_config(task: Task) -> dict[str, Any]:
         "version": READ_VERSION,
         "pieces": config_hash({"pieces": [piece.config for piece in task.pieces]}),
         "protocol": dataclasses.asdict(task.protocol),
-        **{f: getattr(task, f) for f in ("task", "reader", "instance", "seed", "reader_width", "footprint")},
+        **{f: getattr(task, f) for f in ("task", "reader", "instance", "seed", "reader_width", "sign", "footprint")},
     }
 
 
@@ -263,7 +269,7 @@ class _Job:
 
 
 def _classify(sets: Sets) -> _Job:
-    labels = torch.from_numpy(sets.labels["label"].to_numpy()).long().to(sets.x.device)
+    labels = torch.tensor(sets.labels["label"].to_numpy()).long().to(sets.x.device)
 
     def hits(logits: Tensor, targets: Tensor) -> Tensor:
         return (logits.argmax(1) == targets).double()

@@ -30,31 +30,60 @@ class Defaults:
     fit_steps: int
     fit_lr: float
     reader_width: int
+    sign: str
     epochs: int
     lr: float
     batch_size: int
     footprint: str
 
 
-MATCHED = ("flat+matched", "deepsets+matched", "nfn-np+matched", "gmn+matched", "gmn", "scale-gmn",
-           "scale-gmn-b+matched")  # fmt: skip
+MATCHED = ("flat+matched", "deepsets+matched", "nfn-np+matched", "gmn+matched", "scale-gmn", "scale-gmn-b+matched")
+PIECE = 64
+"""Networks that a reader holds in memory together; they are small."""
+LAPTOP = Defaults(
+    dataset="digits",
+    readers=MATCHED,
+    instances=3,
+    fits=8,
+    train_size=None,
+    siren_width=16,
+    fit_steps=200,
+    fit_lr=3e-3,
+    reader_width=16,
+    sign="canonicalise",
+    epochs=10,
+    lr=3e-3,
+    batch_size=64,
+    footprint="cross",
+)
 PRESETS = {
-    "smoke": Defaults("digits", ("flat", "scale-gmn"), 2, 1, 150, 8, 60, 3e-3, 8, 2, 3e-3, 64, "cross"),
-    "laptop": Defaults("digits", MATCHED, 3, 4, None, 16, 200, 3e-3, 16, 20, 3e-3, 64, "cross"),
+    "smoke": dataclasses.replace(
+        LAPTOP,
+        readers=("flat", "scale-gmn"),
+        instances=2,
+        fits=1,
+        train_size=150,
+        siren_width=8,
+        fit_steps=60,
+        reader_width=8,
+        epochs=2,
+    ),
+    "laptop": LAPTOP,
     "paper": Defaults(
-        "mnist",
-        (*MATCHED, "scale-gmn-b", "nfn-hnp", "stats"),
-        3,
-        1,
-        None,
-        32,
-        1000,
-        1e-3,
-        128,
-        200,
-        1e-3,
-        128,
-        "square",
+        dataset="mnist",
+        readers=(*MATCHED, "gmn", "scale-gmn-b", "nfn-hnp", "stats+matched"),
+        instances=3,
+        fits=1,
+        train_size=None,
+        siren_width=32,
+        fit_steps=1000,
+        fit_lr=1e-3,
+        reader_width=128,
+        sign="symmetrise",
+        epochs=200,
+        lr=1e-3,
+        batch_size=128,
+        footprint="square",
     ),
 }
 """`paper`: implicit networks of the published size (1,185 parameters), readers of width 128 for 200 epochs."""
@@ -102,6 +131,7 @@ def prepare(config: Config) -> Plan:
         epochs=config.epochs or preset.epochs,
         lr=config.lr or preset.lr,
         batch=config.batch_size or preset.batch_size,
+        piece=PIECE,
     )
     fits = config.fits or preset.fits
     pieces = [
@@ -111,6 +141,7 @@ def prepare(config: Config) -> Plan:
     ]
     footprint = config.footprint or preset.footprint
     reader_width = config.reader_width or preset.reader_width
+    sign = config.sign or preset.sign
     key = config_hash(
         {
             "version": READ_VERSION,
@@ -120,6 +151,7 @@ def prepare(config: Config) -> Plan:
             "protocol": dataclasses.asdict(protocol),
             "footprint": footprint,
             "reader_width": reader_width,
+            "sign": sign,
             "seed": config.seed,
         }
     )
@@ -140,6 +172,7 @@ def prepare(config: Config) -> Plan:
         "fits": fits,
         "train_images": len(data.train),
         "footprint": footprint,
+        "sign": sign,
         "epochs": protocol.epochs,
         "lr": protocol.lr,
         "batch_size": protocol.batch,
@@ -154,6 +187,7 @@ def prepare(config: Config) -> Plan:
             data_args,
             protocol,
             reader_width,
+            sign,
             footprint,
             str(config.runs),
             device,

@@ -94,7 +94,7 @@ def execute(config: Config, plan: Plan) -> pd.DataFrame:
         if row["diverged"] == 0 or row["best_epoch"] > 0:
             values[row["task"], row["reader"]].append(tensors[OF_TASK[row["task"]]].numpy())
     table = read_table(config.out / "inr.csv")
-    wanted = {(task.task, task.reader) for task in plan.tasks} | {("edit", NO_EDIT), ("edit", MEAN_IMAGE)}
+    wanted = set(values)
     asked = pd.Series([pair in wanted for pair in zip(table["task"], table["reader"])], index=table.index)
     rows = table[(table["config"] == plan.config) & asked].reset_index(drop=True)
     write(config, "inr_summary", summary(rows))
