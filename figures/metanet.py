@@ -83,7 +83,7 @@ def _by_reader(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
         _bars(axis, own, "tau", readers, shift, ZOOS.get(zoo, "black"), "o", label, hollow=part == "matched")
     _names(axis, readers)
     axis.set(xlabel="Kendall's τ")
-    axis.legend(loc="best")
+    axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.18), ncols=2)
 
 
 def _curves(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
@@ -105,7 +105,7 @@ def _curves(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
     axis.set(xscale="log", xlabel="training networks", ylabel="Kendall's τ", title=LABELS.get(zoo, zoo))
     axis.set_xticks(sizes, [str(size) for size in sizes], minor=False)
     axis.minorticks_off()
-    axis.legend(loc="lower right", fontsize=5.5)
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=5.5)
 
 
 def _moved(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
@@ -120,7 +120,7 @@ def _moved(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
         _bars(axis, own, name, readers, 0.2 * (i - 1), SERIES[i], marker, label)
     _names(axis, readers)
     axis.set(xlabel="Kendall's τ", title=f"{LABELS.get(zoo, zoo)}, test networks moved")
-    axis.legend(loc="best")
+    axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.18), ncols=3, columnspacing=0.8)
 
 
 def _bars(

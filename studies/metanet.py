@@ -62,6 +62,8 @@ class Config(CommonConfig):
     """Epochs of each of them."""
     activations: tuple[str, ...] = ("relu",)
     """Activations of the networks in turn: relu tanh gelu silu, relu-tanh for both inside one network."""
+    checkpoints: tuple[int, ...] = ()
+    """Epochs after which each network is kept too; checkpoints of one training stay in one split."""
     one_seed: bool = False
     """One seed for all networks of a zoo, as in the Small CNN Zoo."""
     kappa: float | None = None
@@ -106,6 +108,8 @@ class Config(CommonConfig):
         check_positive("lr", self.lr)
         for rate in self.lrs or ():
             check_positive("lrs", rate)
+        for epochs in self.checkpoints:
+            check_least("checkpoints", epochs, 1)
         for size in self.sizes or ():
             check_least("sizes", size, 2)
         if self.lrs == ():

@@ -22,6 +22,8 @@ from studies.setup import DataArgs, check_places, check_stored, resolve_device
 
 ARCH = "small-cnn"
 TUNING = "tuning"
+PIECE = 64
+"""Networks that a reader holds in memory together; readers with batch norm need the whole batch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +152,7 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
     fixed = {"epochs": defaults.zoo_epochs, "batch_size": defaults.zoo_batch}
     plan = ZooPlan(
         defaults.zoo, architecture, defaults.networks, config.seed, data.fingerprint, tuple(sorted(fixed.items())),
-        activations=config.activations, one_seed=config.one_seed,
+        activations=config.activations, checkpoints=config.checkpoints, one_seed=config.one_seed,
     )  # fmt: skip
     chunks = tuple(plan.chunks(device))
     readers = defaults.readers or ()
@@ -167,6 +169,7 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
         "network_epochs": defaults.zoo_epochs,
         "network_params": architecture.trainable,
         "kappa": "" if not architecture.variant.masked else "table" if config.kappa is None else f"{config.kappa:g}",
+        "checkpoints": " ".join(map(str, config.checkpoints)),
         "one_seed": config.one_seed,
         "seed": config.seed,
         "train_images": len(data.train.labels),
@@ -207,7 +210,7 @@ def reading(config: Config, prepared: Prepared, item: Item, lr: float, repeat: i
     often = 1.0 if item.train is None else max(1.0, 0.5 * whole / item.train)
     protocol = Protocol(
         epochs=round(often * defaults.epochs), lr=lr, batch=config.batch_size, checks=min(12, defaults.epochs),
-        piece=config.batch_size if item.reader.startswith("dmc") else 32,
+        piece=config.batch_size if item.reader.startswith("dmc") else min(PIECE, config.batch_size),
     )  # fmt: skip
     return Reading(
         item.family.zoo, item.reader, defaults.width, defaults.small, protocol, item.train, item.matched, config.target,

@@ -14,6 +14,7 @@ the same, to rounding.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,7 @@ class ZooPlan:
     @property
     def recipes(self) -> list[Recipe]:
         """The recipe of each training."""
-        fixed = dict(self.fixed)
-        return draw_recipes(self.zoo, self.networks, self.seed, epochs_scale=self.epochs_scale, fixed=fixed)
+        return _recipes(self.zoo, self.networks, self.seed, self.epochs_scale, self.fixed)
 
     def populations(self) -> list[Population]:
         """One for each activation."""
@@ -102,16 +102,26 @@ class ZooPlan:
 
     def chunks(self, device: str) -> list[tuple[Population, Plan]]:
         """Networks that are trained together, with their numerical plan."""
-        found = []
-        for population in self.populations():
-            plan = plan_for(population, device)
-            found += [(chunk, plan) for chunk in chunks_of(population, plan)]
-        return found
+        return _chunks(self, device)
 
     def config(self, device: str) -> dict[str, Any]:
         """What determines the zoo, as plain data."""
         chunks = [labels_config(chunk, plan) for chunk, plan in self.chunks(device)]
         return {"version": LABEL_VERSION, "chunks": [config_hash(chunk) for chunk in chunks]}
+
+
+@functools.lru_cache(maxsize=4)
+def _recipes(zoo: str, n: int, seed: int, scale: float, fixed: tuple[tuple[str, Any], ...]) -> list[Recipe]:
+    return draw_recipes(zoo, n, seed, epochs_scale=scale, fixed=dict(fixed))
+
+
+@functools.lru_cache(maxsize=4)
+def _chunks(zoo: ZooPlan, device: str) -> list[tuple[Population, Plan]]:
+    found = []
+    for population in zoo.populations():
+        plan = plan_for(population, device)
+        found += [(chunk, plan) for chunk in chunks_of(population, plan)]
+    return found
 
 
 def labels_config(chunk: Population, plan: Plan) -> dict[str, Any]:
