@@ -82,15 +82,14 @@ class Config(TunedConfig):
     def _check_factor(self) -> None:
         """The flags that this factor sets itself, or that it has no use for."""
         fields = {field.name: field.default for field in dataclasses.fields(self)}
-        if self.factor == "all":
-            if self.levels is not None:
-                raise InputError("--levels: has no meaning with --factor all; name one factor")
-        else:
-            factor = FACTORS[self.factor]
-            for field in factor.takes:
+        if self.factor == "all" and self.levels is not None:
+            raise InputError("--levels: has no meaning with --factor all; name one factor")
+        for name in FACTORS if self.factor == "all" else (self.factor,):
+            for field in FACTORS[name].takes:
                 if field in fields and getattr(self, field) != fields[field]:
-                    flag = field.replace("_", "-")
-                    raise InputError(f"--{flag}: contradicts --factor {self.factor}, which sets it at each level")
+                    flag, among = field.replace("_", "-"), " (one of all)" if self.factor == "all" else ""
+                    raise InputError(f"--{flag}: contradicts --factor {name}{among}, which sets it at each level")
+        if self.factor != "all":
             self._check_levels()
         for flag, needed in (("grid", ("plane",)),):
             if getattr(self, flag) != fields[flag] and self.factor not in (*needed, "all"):

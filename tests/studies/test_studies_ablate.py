@@ -228,6 +228,7 @@ BAD = [
     (["--factor", "warmup", "--warmup", "1"], "--warmup: contradicts"),
     (["--factor", "syre", "--weight-decay", "1"], "--weight-decay: contradicts"),
     (["--factor", "all", "--levels", "1"], "--levels"),
+    (["--factor", "all", "--lr", "0.1"], "--lr: contradicts --factor lr (one of all)"),
     (["--factor", "zero", "--levels", "1"], "--levels"),
     (["--factor", "lr", "--levels", "1", "1"], "twice"),
     (["--factor", "lr", "--levels", "-1"], "--levels"),
