@@ -274,10 +274,13 @@ def _classify(sets: Sets) -> _Job:
     def hits(logits: Tensor, targets: Tensor) -> Tensor:
         return (logits.argmax(1) == targets).double()
 
+    def score(logits: Tensor, targets: Tensor) -> float:
+        return float(hits(logits, targets).mean()) if bool(logits.isfinite().all()) else float("nan")
+
     return _Job(
         labels,
         F.cross_entropy,
-        lambda logits, targets: float(hits(logits, targets).mean()),
+        score,
         lambda reader, stack: reader(stack),
         lambda logits, targets: {
             "accuracy": hits(logits, targets),
