@@ -79,8 +79,8 @@ def _by_reader(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
     for i, (zoo, part) in enumerate(places):
         own = rows[(rows["variant"] == zoo) & (rows["part"] == part)]
         shift = 0.6 * (i - (len(places) - 1) / 2) / len(places)
-        label = LABELS.get(zoo, zoo) + (", matched" if part == "matched" else "")
-        _bars(axis, own, "tau", readers, shift, ZOOS.get(zoo, "black"), "o", label, hollow=part == "matched")
+        label = f"{LABELS.get(zoo, zoo)}, matched" if part == "matched" else LABELS.get(zoo, zoo)
+        _bars(axis, own, "tau", readers, shift, ZOOS.get(zoo, "black"), "o", str(label), hollow=part == "matched")
     _names(axis, readers)
     axis.set(xlabel="Kendall's τ")
     axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.18), ncols=2)

@@ -100,7 +100,7 @@ def row_of(item: Item, config: str, repeat: int, result: Read, zoo: Zoo) -> dict
             if name in result.predictions and np.isfinite(result.predictions[name]).all():
                 row[f"tau_{name}"] = kendall(truth, result.predictions[name])
                 row[f"r2_{name}"] = r_squared(truth, result.predictions[name])
-    return row | {"epoch_s": state["epoch_s"], "wall_s": round(result.wall_s, 3), "config": config}
+    return row | {"wall_s": round(result.wall_s, 3), "config": config}
 
 
 def summary_row(group: Group) -> dict[str, Any]:
