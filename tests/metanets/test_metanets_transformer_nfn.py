@@ -17,7 +17,8 @@ from asym.metanets.transformer_nfn import (
     merge_heads,
     separate_heads,
 )
-from asym.metanets.transformer_nfn.layer import Features
+from asym.metanets.transformer_nfn.layer import Terms
+from asym.metanets.transformer_nfn.products import Composed, Explicit
 from asym.metanets.transformer_nfn.table import ATTENTION, OUTPUTS, PERCEPTRON, acted_axes, term_sets
 from asym.models import build
 from asym.symmetry.attention import FACTORS, RESIDUAL_FACTORS, act, random_element
@@ -193,34 +194,55 @@ def test_low_rank_is_the_whole_layer_with_thin_coefficients(residual):
     size, x = CASES[1], weights(CASES[1], 4, 2)
     s = torch.einsum("nchpk,nchqk->ncpq", x["Q"], x["K"])
     t = torch.einsum("nchpk,nchkq->ncpq", x["V"], x["O"])
+    attention = Explicit(merge_heads(x))
     for terms in term_sets(PERCEPTRON, OUTPUTS, acted_axes(residual)):
-        part = made(Features, size, 2, acted_axes(residual), terms, 3)
-        known, probes = merge_heads(x), part.probes
+        part = made(Terms, size, 2, acted_axes(residual), terms, 5, 3, 1.0)
+        probes = part.probes
         if "S" in terms.sources:
-            expected = torch.einsum("rcp,rcq,ncpq->nr", probes["Sp"], probes["Sq"], s) if "Sq" in probes else None
-            expected = torch.einsum("rcp,rcq,ncpq->nr", probes["Sp"], probes["Sq"], s) if expected is None else expected
-            factor = (size.heads * size.key * 2) ** 0.5
-            torch.testing.assert_close(part.source("S", known), expected / factor)
+            expected = torch.einsum("rcp,rcq,ncpq->nr", probes["Sp"], probes["Sq"], s)
+            torch.testing.assert_close(part.source("S", attention, x), expected)
         if "T" in terms.sources:
-            factor = (size.heads * size.value * 2) ** 0.5
             if "Tj" in probes:
                 expected = torch.einsum("rcp,rcj,ncpj->nr", probes["Tp"], probes["Tj"], t)
             elif "j" in terms.tied:
                 expected = torch.einsum("rcp,ncpj->njr", probes["Tp"], t)
             else:
-                expected = torch.einsum("rcp,ncpj->nr", probes["Tp"], t) / size.dim**0.5
-            torch.testing.assert_close(part.source("T", known), expected / factor)
+                expected = torch.einsum("rcp,ncpj->nr", probes["Tp"], t)
+            torch.testing.assert_close(part.source("T", attention, x), expected)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("outputs", [2, 20])
+def test_composed_attention_is_the_explicit_one(form, outputs):
+    """Two layers on matrices that networks share, against the same on the networks' own channels."""
+    size, x = CASES[1], merge_heads(weights(CASES[1], 6, 1))
+    first, second = (made(EquivariantLayer, size, a, b, **form) for a, b in ((1, 3), (3, 2)))
+    invariant = made(InvariantLayer, size, 2, outputs, **form)
+    y = first(x)
+    z = second(y)
+    attention = Composed(x)
+    a = first.perceptron(attention, x)
+    attention = first.compose(attention)
+    b = second.perceptron(attention, a)
+    attention = second.compose(attention)
+    for symbol in OUTPUTS:
+        torch.testing.assert_close(b[symbol], z[symbol])
+    for name in ("S", "T"):
+        torch.testing.assert_close(attention.outer(name), Explicit(z).outer(name))
+    torch.testing.assert_close(invariant.terms(attention, b), invariant(z))
 
 
 def literal(layer, x, symbol):
     """An output of the whole layer term by term, straight from the published formula, heads apart."""
     c = layer.c_out
     d, m = layer.size.dim, layer.size.hidden
-    s = torch.einsum("nchpk,nchqk->ncpq", x["Q"], x["K"]) / (layer.size.heads * layer.size.key) ** 0.5
-    t = torch.einsum("nchpk,nchkq->ncpq", x["V"], x["O"]) / (layer.size.heads * layer.size.value) ** 0.5
+    hk, hv = layer.size.heads * layer.size.key, layer.size.heads * layer.size.value
+    s = torch.einsum("nchpk,nchqk->ncpq", x["Q"], x["K"]) / hk**0.5
+    t = torch.einsum("nchpk,nchkq->ncpq", x["V"], x["O"]) / hv**0.5
     n, i = s.shape[:2]
-    by = {terms.tied: mix for terms, mix in zip(layer.sets, layer.maps)}
-    tables = {"": by[""].weight, "j": by["j"].weight, "k": by["k"].weight, "jk": by["jk"].weight}
+    by = {part.terms.tied: part for part in layer.sets}
+    tables = {tied: part.mix.weight for tied, part in by.items()}
+    tables[""] = torch.cat([by[""].wide["S"].flatten(1), tables[""]], 1)
     columns = {"": [i * d * d, i * d, i, i, i * d, i * d], "j": [i * d, i], "k": [i, i, i * d], "jk": [i]}
     rows = {"": [c, c, c * d, c * d], "j": [c], "k": [c, c, c * d], "jk": [c]}
     names = {"": ["A", "a", "B", "b"], "j": ["A"], "k": ["A", "a", "B"], "jk": ["A"]}
@@ -229,7 +251,7 @@ def literal(layer, x, symbol):
         for k, w in tables.items()
         if symbol in names[k]
     }
-    bias = by[""].bias.split(rows[""])[names[""].index(symbol)]
+    bias = by[""].mix.bias.split(rows[""])[names[""].index(symbol)]
     sources = {
         "": [s.reshape(n, -1), t.sum(3).reshape(n, -1) / d**0.5, x["A"].sum((2, 3)) / (d * m) ** 0.5,
              x["a"].sum(2) / m**0.5, x["B"].sum(2).reshape(n, -1) / m**0.5, x["b"].reshape(n, -1)],
@@ -253,7 +275,7 @@ def literal(layer, x, symbol):
 def test_outputs_are_those_of_the_published_formula():
     size = CASES[0]
     layer, x = made(EquivariantLayer, size, 2, 3), weights(CASES[0], 4, 2)
-    torch.nn.init.normal_(layer.maps[0].bias)
+    torch.nn.init.normal_(layer.sets[0].mix.bias)
     y = layer(merge_heads(x))
     for symbol in OUTPUTS:
         torch.testing.assert_close(y[symbol], literal(layer, x, symbol))

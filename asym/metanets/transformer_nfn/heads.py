@@ -22,7 +22,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from asym.metanets.transformer_nfn.layer import Weights
+from asym.metanets.transformer_nfn.products import Weights
 from asym.symmetry.encoder import Sizes
 
 

@@ -12,24 +12,24 @@ With a rank r, large coefficients become products of thin ones. Each standing ax
 which never forms S, and matrices of a set (and those on the rows of Q, K, V) are products of two of rank r, where that
 is smaller. Any constant tensor is allowed there, so that a low rank changes nothing in equivariance.
 
-Sums over n entries are divided by √n, and every source by a fixed number, its size on the training networks
-(`observe`): constant factors, which the group does not see. Then each source adds equally to the variance of outputs of
-about 1. The published initialisation has neither.
+Every source is divided by a fixed number: its size on the training networks (`observe`), before that the square root of
+the number of entries that it sums over. The group does not see constant factors. So each source adds equally to the
+variance of outputs of about 1. The published initialisation has none of this.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from asym.metanets.transformer_nfn.products import PAIRS, Composed, Explicit, Weights
 from asym.metanets.transformer_nfn.table import (
     OUTPUTS,
     PERCEPTRON,
-    PRODUCTS,
     TermSet,
     acted_axes,
     axis_size,
@@ -37,9 +37,6 @@ from asym.metanets.transformer_nfn.table import (
     width,
 )
 from asym.symmetry.encoder import Sizes
-
-Weights = Mapping[str, Tensor]
-"""Q, K, V, O, A, a, B, b of a block with channels, heads side by side."""
 
 
 def merge_heads(block: Weights) -> dict[str, Tensor]:
@@ -61,7 +58,7 @@ class Mix(nn.Module):
         inputs: widths of the sources, side by side; each source adds equally to the variance of the outputs.
         outputs: width of all outputs.
         rank: largest rank; None for none.
-        share: variance of the outputs where the features have variance 1.
+        share: variance of the outputs that each source adds, where its features have variance 1.
         bias: whether constants are added.
     """
 
@@ -69,7 +66,7 @@ class Mix(nn.Module):
         super().__init__()
         total = sum(inputs)
         thin = rank if rank is not None and rank * (total + outputs) < total * outputs else None
-        columns = torch.cat([torch.full((n,), math.sqrt(share / (len(inputs) * n))) for n in inputs])
+        columns = torch.cat([torch.full((n,), math.sqrt(share / n)) for n in inputs])
         self.weight = nn.Parameter(torch.randn(thin or outputs, total) * columns)
         self.up = nn.Parameter(torch.randn(outputs, thin) / math.sqrt(thin)) if thin else None
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
@@ -80,77 +77,113 @@ class Mix(nn.Module):
             return F.linear(x, self.weight, self.bias)
         return F.linear(F.linear(x, self.weight), self.up, self.bias)
 
+    def on_rows(self, x: Tensor) -> Tensor:
+        """The matrix times `… inputs m`: `… outputs m`."""
+        return self.weight @ x if self.up is None else self.up @ (self.weight @ x)
 
-class Features(nn.Module):
-    """The sources of one set side by side: `n *tied f`, each divided by its size."""
 
-    scale: Tensor
+class Terms(nn.Module):
+    """All terms of one set of tied axes: sources, each divided by its size, and the matrix to all outputs.
 
-    def __init__(self, size: Sizes, channels: int, acted: str, terms: TermSet, rank: int | None) -> None:
+    Args:
+        size: of the block.
+        channels: of the weights.
+        acted: axes that the group permutes.
+        terms: the set.
+        outputs: width of all outputs.
+        rank: of the low-rank form.
+        share: see `Mix`.
+    """
+
+    inverse: Tensor
+
+    def __init__(
+        self, size: Sizes, channels: int, acted: str, terms: TermSet, outputs: int, rank: int | None, share: float
+    ) -> None:
         super().__init__()
         self.size, self.acted, self.terms, self.rank = size, acted, terms, rank
-        self.register_buffer("scale", torch.ones(len(terms.sources)))
-        self.probes = nn.ParameterDict()
-        self.widths = []
+        self.probes, self.wide = nn.ParameterDict(), nn.ParameterDict()
+        self.names: list[str] = []
+        self.widths: list[int] = []
+        share = share / len(terms.sources)
         for name in terms.sources:
             free = [axis for axis in PERCEPTRON[name] if axis not in acted]
-            vectors = rank if name in PRODUCTS else None
+            wide = width(PERCEPTRON[name], acted, size)
+            if name in PAIRS and rank is None and len(free) == 2:  # its matrix stands apart: S is not copied
+                weight = torch.randn(outputs, channels, size.dim, size.dim) * math.sqrt(share / (channels * wide))
+                self.wide[name] = nn.Parameter(weight)
+                continue
+            vectors = rank if name in PAIRS else None
             if vectors is not None:
                 for axis in free:
-                    length = axis_size(axis, size)
-                    self.probes[name + axis] = nn.Parameter(torch.randn(vectors, channels, length) / math.sqrt(length))
-            self.widths.append(vectors or channels * width(PERCEPTRON[name], acted, size))
+                    vector = torch.randn(vectors, channels, size.dim) / math.sqrt(size.dim)
+                    self.probes[name + axis] = nn.Parameter(vector)
+            self.names.append(name)
+            self.widths.append(vectors or channels * wide)
+        self.mix = Mix(self.widths, outputs, rank, share, bias=not terms.tied)
+        self.register_buffer("inverse", torch.zeros(sum(self.widths) + len(self.wide)))
+        self._set([self._summed(name, channels) ** -0.5 for name in (*self.names, *self.wide)])
 
-    def forward(self, x: Weights) -> Tensor:
-        """`n *tied f`."""
-        parts = [self.source(name, x) / self.scale[i] for i, name in enumerate(self.terms.sources)]
-        return torch.cat(parts, -1)
+    def forward(self, attention: Explicit, x: Weights) -> Tensor:
+        """`n *tied outputs`; `n outputs *tied` where all axes of the sources are tied."""
+        if len(self.terms.tied) == 2:
+            flat = x[self.names[0]].flatten(2)
+            return ((self.mix.weight * self.inverse) @ flat).unflatten(2, x[self.names[0]].shape[2:])
+        rest = self.inverse[: sum(self.widths)]
+        y = self.mix(torch.cat([self.source(name, attention, x) for name in self.names], -1) * rest)
+        for k, (name, weight) in enumerate(self.wide.items()):
+            y = y + attention.against(name, weight, self.inverse[len(rest) + k])
+        return y
 
-    def observe(self, x: Weights) -> None:
-        """Set the sizes: root mean squares over these networks."""
-        for i, name in enumerate(self.terms.sources):
-            size = self.source(name, x).square().mean().sqrt()
-            self.scale[i] = torch.where(size > 0, size, 1.0)
+    def observe(self, attention: Explicit, x: Weights) -> None:
+        """Set the sizes of the sources: root mean squares over these networks."""
+        found = [self.source(name, attention, x) for name in self.names] + [attention.outer(n) for n in self.wide]
+        sizes = [float(source.square().mean().sqrt()) for source in found]
+        self._set([1 / size if size > 0 else 1.0 for size in sizes])
 
-    def source(self, name: str, x: Weights) -> Tensor:
-        """One source, `n *tied f`: channels and standing axes last."""
+    def source(self, name: str, attention: Explicit, x: Weights) -> Tensor:
+        """One source, `n *tied f`: channels and standing axes last, sums as they are."""
         tied, axes = self.terms.tied, PERCEPTRON[name]
-        if name in PRODUCTS and self.rank is not None:
-            return self._probed(name, x)
+        if name in PAIRS:
+            return self._product(name, attention)
         tensor = x[name]
-        for place in reversed(range(len(axes))):
-            if axes[place] in self.acted and axes[place] not in tied:
-                tensor = tensor.sum(2 + place) / math.sqrt(tensor.shape[2 + place])
+        gone = [2 + place for place, axis in enumerate(axes) if axis in self.acted and axis not in tied]
+        tensor = tensor.sum(gone) if gone else tensor
         left = [axis for axis in axes if axis not in self.acted or axis in tied]
         order = [2 + left.index(axis) for axis in tied]
         rest = [2 + place for place, axis in enumerate(left) if axis not in tied]
         return tensor.permute(0, *order, 1, *rest).flatten(1 + len(tied))
 
-    def _probed(self, name: str, x: Weights) -> Tensor:
-        """r numbers of S or T, from their factors: standing axes against vectors, others summed or kept."""
-        left, right = (x[symbol] for symbol in PRODUCTS[name])
+    def _product(self, name: str, attention: Explicit) -> Tensor:
+        """S or T: standing axes whole or against vectors, others summed or kept."""
+        left, right = PAIRS[name]
         one, other = PERCEPTRON[name]
-        right = right.mT if name == "S" else right  # n c (h d) q
-        shape = math.sqrt(left.shape[-1] * left.shape[1])
-        u = torch.einsum("rcp,ncph->nrch", self.probes[name + one], left)
+        if self.rank is None:
+            if other in self.terms.tied:
+                return attention.outer(name).permute(0, 3, 1, 2).flatten(2)
+            return attention.starts(attention.ends()).flatten(1)
+        u = attention.rows(left, self.probes[name + one])  # n c r (h d)
         if other in self.terms.tied:
-            return torch.einsum("nrch,nchj->njr", u, right) / shape
+            return (u @ attention.columns()).sum(1).mT
         if other in self.acted:
-            v = right.sum(-1)[:, None] / math.sqrt(right.shape[-1])
-        else:
-            v = torch.einsum("rcq,nchq->nrch", self.probes[name + other], right)
-        return (u * v).sum((-1, -2)) / shape
+            return (u @ attention.ends()[..., None]).sum((1, 3))
+        return (u * attention.rows(right, self.probes[name + other])).sum((1, 3))
 
+    def _summed(self, name: str, channels: int) -> int:
+        """How many entries a source's numbers are sums over: its variance where entries have variance 1."""
+        count = math.prod(
+            axis_size(axis, self.size)
+            for axis in PERCEPTRON[name]
+            if axis in self.acted and axis not in self.terms.tied
+        )
+        if name in PAIRS:
+            count *= self.size.heads * (self.size.key if name == "S" else self.size.value)
+            count *= channels if self.rank is not None else 1
+        return count
 
-def with_products(x: Weights, rank: int | None) -> Weights:
-    """The weights with S and T beside them, where they are needed."""
-    if rank is not None:
-        return x
-    products = {}
-    for name, (left, right) in PRODUCTS.items():
-        product = x[left] @ (x[right].mT if name == "S" else x[right])
-        products[name] = product / math.sqrt(x[left].shape[-1])
-    return {**x, **products}
+    def _set(self, factors: Sequence[float]) -> None:
+        lengths = torch.tensor([*self.widths, *(1 for _ in self.wide)])
+        self.inverse.copy_(torch.tensor(factors, dtype=torch.float64).repeat_interleave(lengths))
 
 
 class EquivariantLayer(nn.Module):
@@ -166,12 +199,10 @@ class EquivariantLayer(nn.Module):
 
     def __init__(self, size: Sizes, c_in: int, c_out: int, *, rank: int | None = None, residual: bool = False) -> None:
         super().__init__()
-        self.size, self.c_out, self.rank, self.acted = size, c_out, rank, acted_axes(residual)
-        self.sets = term_sets(PERCEPTRON, OUTPUTS, self.acted)
-        self.features = nn.ModuleList(Features(size, c_in, self.acted, terms, rank) for terms in self.sets)
-        self.maps = nn.ModuleList(
-            Mix(f.widths, sum(self.splits(t)), rank, 1 / len(self.sets), bias=not t.tied)  # type: ignore[arg-type]
-            for t, f in zip(self.sets, self.features)
+        self.size, self.c_out, self.acted = size, c_out, acted_axes(residual)
+        sets = term_sets(PERCEPTRON, OUTPUTS, self.acted)
+        self.sets = nn.ModuleList(
+            Terms(size, c_in, self.acted, terms, sum(self.splits(terms)), rank, 1 / len(sets)) for terms in sets
         )
         d = size.dim
         rows = "QKVO" if residual else "QKV"
@@ -186,31 +217,46 @@ class EquivariantLayer(nn.Module):
 
     def forward(self, x: Weights) -> dict[str, Tensor]:
         """Weights with `c_in` channels → weights with `c_out` channels."""
-        found: dict[str, Tensor] = {s: self._rows(s, x[s]) for s in "QKV"}
-        found["O"] = self._columns(x["O"])
-        known = with_products(x, self.rank)
-        for terms, features, mix in zip(self.sets, self.features, self.maps):
-            for name, part in zip(terms.outputs, mix(features(known)).split(self.splits(terms), -1)):
-                part = self._spread(part, name, terms.tied)
-                found[name] = found[name] + part if name in found else part
-        return {**found, "A": found["A"].contiguous(), "B": found["B"].contiguous()}
+        attention = {s: self._on_rows(s, x[s]) for s in "QKV"}
+        return {**attention, "O": self._on_columns(x["O"]), **self.perceptron(Explicit(x), x)}
 
-    def observe(self, x: Weights) -> None:
+    def perceptron(self, attention: Explicit, x: Weights) -> dict[str, Tensor]:
+        """A, a, B, b of the output."""
+        found: dict[str, Tensor] = {}
+        for part in self.sets:
+            terms: TermSet = part.terms  # type: ignore[assignment]
+            whole = part(attention, x)
+            if len(terms.tied) == 2:
+                (name,) = terms.outputs
+                found[name] = whole + found[name]
+                continue
+            for name, y in zip(terms.outputs, whole.split(self.splits(terms), -1)):
+                y = self._spread(y, name, terms.tied)
+                found[name] = y + found[name] if name in found else y  # the larger first: the sum lies like it
+        return found
+
+    def compose(self, attention: Composed) -> Composed:
+        """Attention of the output, without working it out for any network."""
+        d, like = self.size.dim, attention.x["Q"]
+        maps = attention.maps or dict.fromkeys("QKVO", torch.eye(d, dtype=like.dtype, device=like.device)[None])
+        rows = {s: mix.on_rows(maps[s].flatten(0, 1)).unflatten(0, (-1, d)) for s, mix in self.rows.items()}  # type: ignore[operator]
+        if "O" not in rows:
+            rows["O"] = torch.einsum("ec,cjq->ejq", self.keep, maps["O"])
+            rows["O"] = rows["O"] + torch.einsum("ec,cq->eq", self.spread, maps["O"].sum(1))[:, None] / math.sqrt(d)
+        return Composed(attention.x, rows, attention.base)
+
+    def observe(self, attention: Explicit, x: Weights) -> None:
         """Set the sizes of all sources by these networks."""
-        known = with_products(x, self.rank)
-        for features in self.features:
-            features.observe(known)  # type: ignore[operator]
+        for part in self.sets:
+            part.observe(attention, x)  # type: ignore[operator]
 
-    def _rows(self, symbol: str, x: Tensor) -> Tensor:
+    def _on_rows(self, symbol: str, x: Tensor) -> Tensor:
         """A matrix on the rows, of all channels: `n c D m` → `n e D m`."""
-        mix: Mix = self.rows[symbol]  # type: ignore[assignment]
-        flat = x.flatten(1, 2)
-        y = mix.weight @ flat if mix.up is None else mix.up @ (mix.weight @ flat)
-        return y.unflatten(1, (self.c_out, -1))
+        return self.rows[symbol].on_rows(x.flatten(1, 2)).unflatten(1, (self.c_out, -1))  # type: ignore[operator]
 
-    def _columns(self, o: Tensor) -> Tensor:
+    def _on_columns(self, o: Tensor) -> Tensor:
         if "O" in self.rows:
-            return self._rows("O", o.mT).mT
+            return self._on_rows("O", o.mT).mT
         mean = torch.einsum("ec,nch->neh", self.spread, o.sum(-1) / math.sqrt(o.shape[-1]))
         return torch.einsum("ec,nchj->nehj", self.keep, o) + mean[..., None]
 
@@ -225,7 +271,7 @@ class EquivariantLayer(nn.Module):
         for place, axis in enumerate(axes):
             if axis not in have:
                 part = part.unsqueeze(2 + place)
-        return part
+        return part.contiguous() if name == "A" else part
 
 
 class InvariantLayer(nn.Module):
@@ -238,15 +284,9 @@ class InvariantLayer(nn.Module):
         self, size: Sizes, channels: int, outputs: int, *, rank: int | None = None, residual: bool = False
     ) -> None:
         super().__init__()
-        self.rank = rank
         acted = acted_axes(residual)
-        self.features = Features(size, channels, acted, term_sets(PERCEPTRON, OUTPUTS, acted)[0], rank)
-        self.mix = Mix(self.features.widths, outputs, rank, 1.0, bias=True)
+        self.terms = Terms(size, channels, acted, term_sets(PERCEPTRON, OUTPUTS, acted)[0], outputs, rank, 1.0)
 
     def forward(self, x: Weights) -> Tensor:
         """`n outputs`."""
-        return self.mix(self.features(with_products(x, self.rank)))
-
-    def observe(self, x: Weights) -> None:
-        """Set the sizes of all sources by these networks."""
-        self.features.observe(with_products(x, self.rank))
+        return self.terms(Explicit(x), x)

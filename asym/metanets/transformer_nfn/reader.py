@@ -26,7 +26,8 @@ from asym.metanets.blind import Standardise
 from asym.metanets.reader import Reader, choose
 from asym.metanets.stack import Stack, Stacks, as_list
 from asym.metanets.transformer_nfn.heads import Gates, HeadReadout
-from asym.metanets.transformer_nfn.layer import EquivariantLayer, InvariantLayer, Weights, merge_heads
+from asym.metanets.transformer_nfn.layer import EquivariantLayer, InvariantLayer, merge_heads
+from asym.metanets.transformer_nfn.products import Composed, Weights
 from asym.symmetry.encoder import PARTS, Encoder, split
 
 OBSERVED = 256
@@ -53,27 +54,33 @@ class Branch(nn.Module):
 
     def forward(self, x: Weights) -> Tensor:
         """`n width`, or twice as many with a readout over heads."""
+        attention = Composed(x)
         for place in range(len(self.layers)):
-            x = self._step(place, x)
-        numbers = [self.invariant(x)] + ([self.readout(x)] if self.readout else [])
+            attention, x = self._step(place, attention, x)
+        numbers = [self.invariant.terms(attention, x)] + ([self.readout(attention.x)] if self.readout else [])
         return self.norm(torch.cat(numbers, -1))
 
     @torch.no_grad()
     def observe(self, x: Weights) -> None:
         """Set the sizes of sources in each layer, from the first to the last."""
+        attention = Composed(x)
         for place, layer in enumerate(self.layers):
-            layer.observe(x)  # type: ignore[operator]
+            layer.observe(attention, x)  # type: ignore[operator]
             if len(self.gates):
-                self.gates[place].tokens.observe(x)  # type: ignore[operator, union-attr]
-            x = self._step(place, x)
-        self.invariant.observe(x)
+                self.gates[place].tokens.observe(attention.x)  # type: ignore[operator, union-attr]
+            attention, x = self._step(place, attention, x)
+        self.invariant.terms.observe(attention, x)
         if self.readout:
-            self.readout.tokens.observe(x)
+            self.readout.tokens.observe(attention.x)
 
-    def _step(self, place: int, x: Weights) -> Weights:
-        y = self.layers[place](x)
-        y = {s: F.relu(t) if s in "AaBb" else t for s, t in y.items()}
-        return self.gates[place](x, y) if len(self.gates) else y
+    def _step(self, place: int, attention: Composed, x: Weights) -> tuple[Composed, Weights]:
+        """Attention stays composed as long as no gate asks for what it is."""
+        layer: EquivariantLayer = self.layers[place]  # type: ignore[assignment]
+        if len(self.gates):
+            x = self.gates[place](attention.x, {**attention.x, **layer({**attention.x, **x})})
+            return Composed(x), {s: F.relu(x[s]) for s in "AaBb"}
+        y = layer.perceptron(attention, x)
+        return layer.compose(attention), {s: F.relu_(t) if s in "AB" else F.relu(t) for s, t in y.items()}
 
 
 class TransformerNFN(Reader):

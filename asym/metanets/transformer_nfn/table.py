@@ -33,7 +33,6 @@ from asym.symmetry.encoder import Sizes
 
 PERCEPTRON = {"S": "pq", "T": "pj", "A": "jk", "a": "k", "B": "kq", "b": "q"}
 """Sources of A, a, B, b, with their axes."""
-PRODUCTS = {"S": ("Q", "K"), "T": ("V", "O")}
 OUTPUTS = ("A", "a", "B", "b")
 ATTENTION = {"Q": "p", "K": "p", "V": "p", "O": "j"}
 """Each feeds itself alone; axes apart from head and the one inside it."""
