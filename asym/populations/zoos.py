@@ -15,6 +15,12 @@ having the same hyper-parameters.
 CIFAR-10. 40 is among the epochs here; whether the paper's RandInt(10, 40) includes it is not said. The paper's flip is
 what `Augment` does, its shift is by two pixels and its cutout has no counterpart here.
 
+`transformer` draws from the grids of the Small Transformer Zoo (Tran et al. 2025, arXiv 2410.04209, by its released
+code): Adam, RMSprop, SGD and momentum, ten rates 3e-4 … 7e-2, initial deviations .1 … .5, weight decay 1e-8 … 1e-2,
+shares of the images .7 … 1, cosine after a tenth of warm-up. Published are two whole grids, for adaptive and other
+optimisers, whose rates and deviations are put together here; 100 epochs, of which networks are read after 75, here they
+end at 75; dropout, here none; starts cut at ±2, here at two deviations; one seed for all. `transformer-digits` is the same without plain SGD, in 20 epochs.
+
 `small-cnn` is the Small CNN Zoo of Unterthiner et al. 2020 (arXiv 2002.11448): batches of 512, 86 epochs. Shares and
 batch are read off its code; the other ranges are quoted from memory and were not checked against it. Different here:
 the published networks also have dropout, U(0, 0.7); penalise kernels alone, here biases too; and all have one seed
@@ -112,6 +118,23 @@ def _small_cnn(name: str, optimizers: tuple[str, ...]) -> Zoo:
     )
 
 
+def _transformer(name: str, optimizers: tuple[str, ...], epochs: int, batch_size: int) -> Zoo:
+    return Zoo(
+        name,
+        Recipe(
+            schedule="cosine", warmup=epochs / 10, epochs=epochs, batch_size=batch_size, augment="none",
+            start="truncated_normal",
+        ),
+        {
+            "optimizer": Choice(optimizers),
+            "lr": Choice((3e-4, 5e-4, 1e-3, 3e-3, 5e-3, 7e-3, 1e-2, 3e-2, 5e-2, 7e-2)),
+            "start_std": Choice((0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)),
+            "weight_decay": Choice((1e-8, 1e-7, 1e-6, 1e-4, 1e-2)),
+            "train_fraction": Choice((0.7, 0.8, 0.9, 1.0)),
+        },
+    )  # fmt: skip
+
+
 STARTS = ("glorot_normal", "he_normal", "orthogonal", "normal", "truncated_normal")
 
 ZOOS: dict[str, Zoo] = {
@@ -127,6 +150,8 @@ ZOOS: dict[str, Zoo] = {
                 "epochs": Integers(10, 40),
             },
         ),
+        _transformer("transformer", ("adam", "rmsprop", "sgd", "momentum"), 75, 128),
+        _transformer("transformer-digits", ("adam", "rmsprop", "momentum"), 20, 64),
         _small_cnn("small-cnn", ("adam", "sgd", "rmsprop")),
         _small_cnn("small-cnn-digits", ("adam", "momentum", "rmsprop")),
     )
