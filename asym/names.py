@@ -28,6 +28,9 @@ ALIGNMENTS = ("none", "weight", "activation")
 DATASETS = ("digits", "fashion_mnist", "mnist", "cifar10", "cifar100", "digits-graph", "ogbn-arxiv")
 """Built-in data sets, the last two graphs; `imagefolder:PATH` and `package.module:loader` are accepted beside them."""
 
+TEXTS = ("pydoc",)
+"""Built-in texts; `text:FOLDER` is accepted beside them."""
+
 METANETS = (
     "stats",
     "stats-boost",

@@ -13,7 +13,10 @@ NAMES = {
     "layers": ("layers", "run"),
     "matching": ("matching", "run"),
     "metanets": ("metanets", "run"),
+    "transformer-nfn": ("transformer_nfn", "run"),
+    "transformer-nfn-curve": ("transformer_nfn", "curve"),
     "bayes": ("bayes", "run"),
+    "counting": ("counting", "run"),
     "accuracy": ("epoch", "accuracy"),
 }
 

@@ -106,20 +106,35 @@ def _quality(folder: Path, name: str, rows: pd.DataFrame, title: str) -> list[Pa
     plt = pyplot()
     rows = rows[(rows["control"] == "none") & (rows["fraction"] == rows["fraction"].max())]
     figure, axes = plt.subplots(1, 2, figsize=(2.4 * COLUMN_IN, 3.0), sharey=True, layout="constrained")
+    first = {"step": 1.0, "seconds": float(rows.loc[rows["step"] > 0, "seconds"].min())}
     for colour, (arm, own) in zip(PALETTE * 2, rows.groupby("arm", sort=False)):
         mean = own.groupby("step")[["seconds", "test_loss"]].mean().reset_index()
         for axis, x in zip(axes, ("step", "seconds")):
             if len(mean) == 1:
                 axis.axhline(mean["test_loss"].iloc[0], color=colour, linestyle=":", linewidth=1.1, label=arm)
             else:
-                axis.plot(mean[x].clip(lower=1 if x == "step" else None), mean["test_loss"], color=colour, label=arm,
+                axis.plot(mean[x].clip(lower=first[x]), mean["test_loss"], color=colour, label=arm,
                           linewidth=1.2, marker="o", markersize=2)  # fmt: skip
+    for arm, loss in _references(folder.parent / "saffu_quality_summary.csv", rows["config"].iloc[0]).items():
+        for axis in axes:
+            axis.axhline(loss, color="0.5", linestyle="--", linewidth=0.9)
+            axis.annotate(arm, (0.99, loss), xycoords=("axes fraction", "data"), fontsize=6, ha="right", va="bottom")
     axes[0].set(xscale="log", xlabel="steps (0 drawn at 1)", ylabel="test loss (nats a token)")
     axes[1].set(xscale="log", xlabel="seconds, explicit solve included")
-    axes[0].set_ylim(top=float(rows["test_loss"].quantile(0.95)))
+    axes[0].set_ylim(top=float(rows["test_loss"].quantile(0.9)))
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
     figure.suptitle(f"Each arm at its tuned rate ({title})", fontsize=8)
     return save(figure, folder, name)
+
+
+def _references(file: Path, config: str) -> dict[str, float]:
+    """Test losses of the unigram and the trigram."""
+    if not file.is_file():
+        return {}
+    table = read(file.parent, file.name, (*GROUP, "arm", "fraction", "control", "test_loss"), MADE_BY)
+    table = table[(table["config"] == config) & (table["control"] == "none")]
+    table = table[(table["fraction"] == table["fraction"].max()) & table["arm"].isin(["unigram", "kneser-ney 3"])]
+    return dict(zip(table["arm"], table["test_loss"]))
 
 
 def _merging(folder: Path, name: str, rows: pd.DataFrame, title: str) -> list[Path]:

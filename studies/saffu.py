@@ -25,6 +25,7 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
+from asym.names import TEXTS
 from studies.cli import CommonConfig, InputError, check_least, check_positive, run_study
 from studies.flags import check_names
 
@@ -122,8 +123,8 @@ class Config(CommonConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_names("parts", self.parts, PARTS)
-        if self.dataset is not None and self.dataset != "pydoc" and not self.dataset.startswith("text:"):
-            raise InputError(f"--dataset: unknown {self.dataset!r}; valid: pydoc, text:FOLDER")
+        if self.dataset is not None and self.dataset not in TEXTS and not self.dataset.startswith("text:"):
+            raise InputError(f"--dataset: unknown {self.dataset!r}; valid: {', '.join(TEXTS)}, text:FOLDER")
         if self.download or self.data_dir is not None:
             raise InputError("--download and --data-dir: have no meaning here; name a folder: --dataset text:FOLDER")
         for start in self.starts or ():

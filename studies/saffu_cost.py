@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import resource
+import importlib
+import math
 import time
 from typing import Any
 
@@ -42,10 +43,19 @@ def timed(trial: Trial) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         row["flops_uncached"] = model.flops(cached=False)
         model.comparisons_table = lambda: None  # type: ignore[method-assign]
         row["inference_uncached_us"] = _inference(model, inputs, tokens, device)
-    row["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    row["peak_mb"] = peak_memory()
     if device.startswith("cuda"):
         row["peak_device_mb"] = torch.cuda.max_memory_allocated() / 2**20
     return [row | {"wall_s": time.perf_counter() - begun}], []
+
+
+def peak_memory() -> float:
+    """Largest resident memory of this process so far, in MiB; NaN where the system does not say."""
+    try:
+        resource: Any = importlib.import_module("resource")
+    except ModuleNotFoundError:
+        return math.nan
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @torch.no_grad()

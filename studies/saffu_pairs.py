@@ -160,7 +160,8 @@ def compare(
         row["cka"] = linear_cka(h_a, h_b)
         spec = permutations_of(a)
         found = weight_matching(spec, first, second, restarts=1).perms
-        row["identity_share"] = float(np.mean([(p == torch.arange(len(p))).float().mean() for p in found.values()]))
+        stay = [float((p.cpu() == torch.arange(len(p))).float().mean()) for p in found.values()]
+        row["identity_share"] = float(np.mean(stay))
         if alignment == "activation":
             found = _by_activation(a, h_a, h_b)
         elif alignment == "known":

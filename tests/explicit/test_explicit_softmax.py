@@ -90,3 +90,12 @@ def test_choice_survives_nan_and_wants_candidates():
     assert choose_priming(lambda k: float("nan") if k == 1 else k, [1, 3, 2]).value == 2
     with pytest.raises(ValueError, match="none given"):
         choose_priming(lambda k: k, [])
+
+
+def test_a_single_layer_has_no_barrier():
+    """Its loss is convex in the weights: between solutions of two halves of the data lies nothing higher."""
+    h, y = independent_features(samples=2000)
+    a, b = (solve_softmax(outer_sums(h[part], y[part], 12), norm=6.0) for part in (slice(0, 1000), slice(1000, 2000)))
+    ends = cross_entropy(h, a, y), cross_entropy(h, b, y)
+    for lam in (0.1, 0.25, 0.5, 0.8):
+        assert cross_entropy(h, (1 - lam) * a + lam * b, y) <= (1 - lam) * ends[0] + lam * ends[1] + 1e-6
