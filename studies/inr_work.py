@@ -14,7 +14,8 @@ from asym.populations import run_tasks
 from asym.populations.sirens import SPLITS, Piece, fit_or_load, fit_sirens, unit_images
 from asym.store import Store, read_table, update_table
 from studies.inr import TABLES, Config
-from studies.inr_read import SHOWN, Sets, dilate, load_sets, parameters, read, squares
+from studies.inr_build import parameters
+from studies.inr_read import SHOWN, Sets, dilate, load_sets, read, squares
 from studies.inr_setup import Plan
 from studies.inr_tables import (
     MEAN_IMAGE,

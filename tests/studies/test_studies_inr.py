@@ -13,7 +13,8 @@ from asym.populations.sirens import SirenRecipe, fit_sirens, pieces_of, unit_ima
 from asym.store import read_table
 from figures import inr as figure
 from studies import inr, inr_read
-from studies.inr_read import build_reader, dilate, load_sets, matched_size, moved, parameters
+from studies.inr_build import build_reader, matched_size, parameters
+from studies.inr_read import dilate, load_sets, moved
 from studies.inr_tables import MEAN_IMAGE, NO_EDIT, OF_TASK, picture
 from studies.tables import VOLATILE
 
