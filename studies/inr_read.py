@@ -27,7 +27,7 @@ from torch import Tensor
 from asym.metanets import Protocol, Stack, chain_of, fit, predict
 from asym.models.siren import Siren, grid
 from asym.populations import Layout, cached, tick
-from asym.populations.sirens import SPLITS, Piece, SirenRecipe, fit_or_load, unit_images
+from asym.populations.sirens import SPLITS, Piece, SirenRecipe, fit_or_load, start_rows, unit_images
 from asym.seeds import derived_seed, torch_generator
 from asym.store import Store, config_hash
 from asym.symmetry.chain import Chain
@@ -197,6 +197,26 @@ def _train(task: Task) -> tuple[dict[str, Tensor], dict[str, pd.DataFrame], dict
     state |= {"val_score": found.score, "best_epoch": found.epoch, "diverged": found.diverged}
     state |= {"epoch_s": round(found.epoch_s, 3), "wall_s": round(time.perf_counter() - start, 3)}
     return tensors, {"history": pd.DataFrame(found.history, columns=["epoch", "train_loss", "val_score"])}, state
+
+
+def time_step(task: Task) -> tuple[float, int]:
+    """Seconds of a reader's step, on networks that are not fitted, and its parameters."""
+    data = task.data.load()
+    network, side = task.pieces[0].recipe.network(data.input_shape[0]), data.input_shape[1:]
+    rows = start_rows(network, range(task.protocol.batch))
+    frame = chain_for(task.pieces[0].recipe, data.input_shape[0])
+    stack = Stack.from_rows(frame, Layout.trainable(network), rows).to(task.device)
+    reader, x = task.build().to(task.device), grid(*side).to(task.device)
+    reader.observe(stack)
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        for first in range(0, len(stack), task.protocol.piece):
+            part = stack.rows(slice(first, first + task.protocol.piece))
+            found = reader(part) if task.task == "classify" else network.stacked(reader.edit(part).tensors, x)
+            found.square().sum().backward()
+        times.append(time.perf_counter() - start)
+    return min(times), sum(p.numel() for p in reader.parameters())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import Any
 
@@ -14,8 +15,7 @@ from asym.populations import run_tasks
 from asym.populations.sirens import SPLITS, Piece, fit_or_load, fit_sirens, unit_images
 from asym.store import Store, read_table, update_table
 from studies.inr import TABLES, Config
-from studies.inr_build import parameters
-from studies.inr_read import SHOWN, Sets, dilate, load_sets, read, squares
+from studies.inr_read import SHOWN, Sets, dilate, load_sets, read, squares, time_step
 from studies.inr_setup import Plan
 from studies.inr_tables import (
     MEAN_IMAGE,
@@ -145,25 +145,33 @@ def shown(plan: Plan, sets: Sets, reader: str, images: torch.Tensor, errors: Any
 
 def plan_text(config: Config, plan: Plan) -> str:
     """What a run would cost, from a few timed steps; writes nothing."""
-    data, first = plan.data.load(), plan.pieces[0]
+    first, data = plan.pieces[0], plan.data.load()
     count = min(64, first.images)
-    images = unit_images(data, "train")[:count]
-    start = time.perf_counter()
     few = dataclasses.replace(first.recipe, steps=10)
-    run_tasks(fit_sirens, [(images, first.seeds[:count], few)])
-    each = (time.perf_counter() - start) / (10 * count) * first.recipe.steps
+    start = time.perf_counter()
+    run_tasks(fit_sirens, [(unit_images(data, "train")[:count], first.seeds[:count], few)])
     networks = sum(piece.images for piece in plan.pieces)
-    readers = dict.fromkeys((task.task, task.reader) for task in plan.tasks)
-    lines = [
-        f"{networks:,} implicit networks {plan.columns['siren']}, {first.recipe.steps} steps each: about "
-        f"{networks * each / 60:.2g} min of one processor"
-    ]
+    seconds = (time.perf_counter() - start) / (10 * count) * first.recipe.steps * networks
+    size = sum(p.numel() for p in first.recipe.network(data.input_shape[0]).parameters())
+    lines = [f"{networks:,} implicit networks {plan.columns['siren']}, {first.recipe.steps} steps: {_minutes(seconds)}"]
     train = sum(piece.images for piece in plan.pieces if piece.split == "train")
-    for task in plan.tasks[: len(readers)]:
-        size = parameters(lambda _, task=task: task.build(), 0)
-        lines.append(f"{task.task} {task.reader}: {size:,} parameters")
+    protocol = plan.tasks[0].protocol
+    steps = protocol.epochs * math.ceil(train / protocol.batch)
+    for task in (task for task in plan.tasks if task.instance == 0):
+        each, params = run_tasks(time_step, [(task,)])[0]
+        trainings = sum((t.task, t.reader) == (task.task, task.reader) for t in plan.tasks)
+        seconds += each * steps * trainings
+        lines.append(
+            f"{task.task} {task.reader}: {params:,} parameters, {trainings} trainings of {protocol.epochs} epochs, "
+            f"{_minutes(each * steps)} each"
+        )
+    processes = default_jobs(config, plan.tasks[0].device, len(plan.tasks))
     lines.append(
-        f"together: {len(plan.tasks)} trainings of {plan.tasks[0].protocol.epochs} epochs on {train:,} networks; "
-        "nothing was written"
+        f"together: {len(plan.tasks)} trainings on {train:,} networks, about {seconds / processes / 60:.2g} min in "
+        f"{processes} process(es), about {networks * size * 4 / 1e6:.2g} MB in {config.runs}; nothing was written"
     )
     return "\n".join(lines)
+
+
+def _minutes(seconds: float) -> str:
+    return f"about {seconds / 60:.2g} min"

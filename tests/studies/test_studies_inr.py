@@ -279,7 +279,8 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys, monkeypatch):
     assert inr.main(["--preset", "smoke", *ARGS, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "740 implicit networks 2-5-5-1" in out
-    assert "8 trainings" in out
+    assert "8 trainings on 40 networks" in out
+    assert "edit scale-gmn: " in out
     assert list(tmp_path.iterdir()) == []
 
 
