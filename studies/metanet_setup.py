@@ -45,13 +45,15 @@ class Defaults:
     sizes: tuple[int, ...]
     memory: bool = True
     """Whether peak memory is measured, in a process for each reader."""
+    fixed: tuple[tuple[str, Any], ...] = ()
+    """Hyper-parameters of networks that are not drawn."""
 
 
 MAIN = ("stats", "stats-boost", "hyper-boost", "flat", "deepsets", "gmn", "scale-gmn")
 PRESETS = {
     "smoke": Defaults(
         "digits", "small-cnn-digits", 40, 2, 64, ("stats", "hyper-boost", "gmn", "gmn+gauge", "scale-gmn"), 4, True, 2,
-        (2e-3,), (0.1,), 1, (10,), False,
+        (2e-3,), (0.1,), 1, (10,), False, (("optimizer", "adam"),),
     ),
     "laptop": Defaults(
         "digits", "small-cnn-digits", 2_000, 20, 64, (*MAIN, "gmn+gauge", "gmn+augment"), 16, True, 24,
@@ -149,7 +151,7 @@ def curve_sizes(defaults: Defaults) -> tuple[int, ...]:
 
 def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, device: str) -> Family:
     architecture = _architecture(config, variant, data)
-    fixed = {"epochs": defaults.zoo_epochs, "batch_size": defaults.zoo_batch}
+    fixed = {"epochs": defaults.zoo_epochs, "batch_size": defaults.zoo_batch, **dict(defaults.fixed)}
     plan = ZooPlan(
         defaults.zoo, architecture, defaults.networks, config.seed, data.fingerprint, tuple(sorted(fixed.items())),
         activations=config.activations, checkpoints=config.checkpoints, one_seed=config.one_seed,

@@ -36,7 +36,8 @@ def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
     opened = {family.zoo: open_zoo(str(config.runs), family.zoo) for family in prepared.families}
     _update(config, "metanet_zoos", zoo_rows(config, prepared, opened))
     chosen = tune(config, prepared)
-    wanted = [(item, repeat) for item in items(config, prepared) for repeat in range(prepared.defaults.repeats)]
+    kept = [item for item in items(config, prepared) if usable(config, prepared, item)]
+    wanted = [(item, repeat) for item in kept for repeat in range(prepared.defaults.repeats)]
     found: dict[tuple[str, str, int | None, str], list[Read]] = {}
     places = {r: (item, repeat) for r, (item, repeat) in zip(_final(config, prepared, chosen, wanted), wanted)}
 
@@ -48,7 +49,7 @@ def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
 
     _read_all(config, prepared, list(places), "readers", keep)
     groups = []
-    for item in items(config, prepared):
+    for item in kept:
         results = sorted(found[_key(item)], key=lambda r: places[r.reading][1])
         test = splits_of(results[0].reading)["test"]
         groups.append(Group(item, item_config(config, prepared, item), results, opened[item.family.zoo], test))
@@ -58,6 +59,16 @@ def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
         _costs(config, prepared, groups, where)
     table = read_table(config.out / "metanet.csv")
     return table[table["config"].isin({group.config for group in groups})].reset_index(drop=True)
+
+
+def usable(config: Config, prepared: Prepared, item: Item) -> bool:
+    """Whether a cut zoo leaves networks for every split; it may not where zoos are tiny."""
+    if item.matched is None:
+        return True
+    sizes = [len(places) for places in splits_of(reading(config, prepared, item, 1.0, 0)).values()]
+    if min(sizes) < 2 and not config.quiet:
+        print(f"{item.reader}, {item.part}: only {sizes} networks are left, not read", file=sys.stderr)
+    return min(sizes) >= 2
 
 
 def train_zoos(config: Config, prepared: Prepared) -> None:
