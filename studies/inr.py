@@ -109,12 +109,11 @@ class Config(CommonConfig):
             check_positive(flag.replace("_", "-"), getattr(self, flag))
         if "edit" not in self.tasks and self.footprint is not None:
             raise InputError("--footprint: has no meaning without edit among --tasks")
-        if "classify" not in self.tasks and self.readers is not None and not set(self.readers) & set(EDITORS):
-            named = [reader for reader in self.readers if reader.split("+")[0] in EDITORS]
-            if not named:
-                raise InputError(
-                    f"--readers: none of {' '.join(self.readers)} can edit; choose from {', '.join(EDITORS)}"
-                )
+        names = [reader.split("+")[0] for reader in self.readers or EDITORS]
+        if "edit" in self.tasks and not set(names) & set(EDITORS):
+            raise InputError(
+                f"--readers: none of {' '.join(names)} can edit; leave edit out of --tasks or add {', '.join(EDITORS)}"
+            )
 
 
 def prepare(config: Config) -> Plan:
