@@ -203,19 +203,31 @@ def build(net: Net, data: TextData) -> nn.Module:
         else:
             embedding = torch.from_numpy(cipher_vectors(data.counts, sizes.bits)).float()
         return SaffuLM(embedding, sizes.hidden, sizes.reach, train_embedding=net.train_embedding)
-    reference = SaffuLM(torch.empty(vocabulary, sizes.bits), sizes.hidden, sizes.reach)
+    return _other(net.model, sizes, vocabulary)
+
+
+def _other(name: str, sizes: Sizes, vocabulary: int) -> nn.Module:
+    """A comparison model of as many trainable parameters as the SAFFU model, or of as many operations a token."""
+    kind = name.removesuffix("-flops")
     makers: dict[str, tuple[Callable[[int], nn.Module], int]] = {
         "decoder": (lambda d: Decoder(vocabulary, d, sizes.length), 2),
         "decoder-labels": (lambda d: Decoder(vocabulary, d, sizes.length, labels=sizes.hidden), 2),
         "lstm": (lambda d: LstmLM(vocabulary, d), 1),
         "feed-forward": (lambda d: FeedForwardLM(vocabulary, d, sizes.radius or sizes.block, d), 1),
     }
-    make, step = makers[net.model.removesuffix("-flops")]
-    if net.model.endswith("-flops"):
-        width = matched(make, lambda m: m.flops(sizes.length), reference.flops(), step)  # type: ignore[operator]
-    else:
-        width = matched(make, parameters, parameters(reference), step)
-    return make(width)
+    make, step = makers[kind]
+    if (name, sizes, vocabulary) not in _WIDTHS:
+        reference = SaffuLM(torch.empty(vocabulary, sizes.bits), sizes.hidden, sizes.reach)
+        if name.endswith("-flops"):
+            width = matched(make, lambda m: m.flops(sizes.length), reference.flops(), step)  # type: ignore[operator]
+        else:
+            width = matched(make, parameters, parameters(reference), step)
+        _WIDTHS[name, sizes, vocabulary] = width
+    return make(_WIDTHS[name, sizes, vocabulary])
+
+
+_WIDTHS: dict[tuple[str, Sizes, int], int] = {}
+"""Widths that have been found in this process."""
 
 
 def begin(net: Net, data: TextData, device: str = "cpu") -> tuple[nn.Module, float]:
