@@ -47,6 +47,24 @@ METANETS = (
 )
 """Networks that read weights (`asym.metanets`)."""
 
+TRANSFORMER_METANETS = (
+    "nfn",
+    "nfn-low",
+    "nfn-heads",
+    "nfn-residual",
+    "nfn-encoder",
+    "nfn-embedding",
+    "nfn-classifier",
+    "boost",
+    "forest",
+    "flat",
+    "stats",
+    "stats-boost",
+    "deepsets",
+    "hyper-boost",
+)
+"""Networks that read weights of transformers (`asym.metanets.transformer_nfn`)."""
+
 NORMS = ("group", "batch", "layer", "none")
 
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam", "adamw")

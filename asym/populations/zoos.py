@@ -19,7 +19,8 @@ what `Augment` does, its shift is by two pixels and its cutout has no counterpar
 code): Adam, RMSprop, SGD and momentum, ten rates 3e-4 … 7e-2, initial deviations .1 … .5, weight decay 1e-8 … 1e-2,
 shares of the images .7 … 1, cosine after a tenth of warm-up. Published are two whole grids, for adaptive and other
 optimisers, whose rates and deviations are put together here; 100 epochs, of which networks are read after 75, here they
-end at 75; dropout, here none; starts cut at ±2, here at two deviations; one seed for all. `transformer-digits` is the same without plain SGD, in 20 epochs.
+end at 75; dropout, here none; starts cut at ±2, here at two deviations; one seed for all. `transformer-digits` is the
+same without plain SGD, in 20 epochs.
 
 `small-cnn` is the Small CNN Zoo of Unterthiner et al. 2020 (arXiv 2002.11448): batches of 512, 86 epochs. Shares and
 batch are read off its code; the other ranges are quoted from memory and were not checked against it. Different here:

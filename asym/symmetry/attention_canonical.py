@@ -1,6 +1,6 @@
 """One representative for each orbit of transformers, but for rotations, to be read in place of the weights.
 
-Block by block, without residual connections (symbols of `encoder.py`, symmetries of `attention.py`, `attention_more.py`):
+Block by block, without residual connections (symbols as in `encoder.py`, symmetries as in `attention_more.py`):
 
     null rows     rows of Q, K, V, A lose their mean
     norm shift    columns of O lose their mean
@@ -44,7 +44,8 @@ def _canonical(block: Block) -> dict[str, Tensor]:
     down, bias = down / whole[..., None, None], bias / whole[..., None]
     q, k, strength = _factors(q, k.mT)
     v, o, values = _factors(v, o)
-    o = o.mT / _nonzero(values.sum(-1).sqrt())[..., None, None, None]
+    root = _nonzero(values.sum(-1)).sqrt().sqrt()[..., None, None, None]
+    v, o = v / root, o.mT / root
     heads = strength.argsort(-1, descending=True)
     q, k, v, o = (_pick(x, heads, -3) for x in (q, k, v, o))
     columns = o.square().sum((-2, -3)).argsort(-1, descending=True)
@@ -72,6 +73,7 @@ def _factors(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         s = torch.nn.functional.pad(s, (0, missing))
     top = u.gather(-2, u.abs().argmax(-2, keepdim=True))
     sign = torch.where(top < 0, -1.0, 1.0).to(u)
+    s = torch.where(s > 100 * torch.finfo(s.dtype).eps * s[..., :1], s, torch.zeros_like(s))  # rounding is no direction
     root = s.sqrt()[..., None, :]
     return u * sign * root, w * sign * root, s.square().sum(-1)
 

@@ -1,0 +1,162 @@
+"""Accuracy prediction for transformers: does a reader that respects the symmetries of attention read more off weights?
+
+A zoo of small transformers is trained with hyper-parameters from the published grid, once with one seed for all, as
+published, and once with a seed for each. Readers learn to predict test accuracies: Transformer-NFN (Tran et al. 2025,
+arXiv 2410.04209) as published, of low rank, aware of single heads, or with less to read; perceptrons, trees and a
+forest; hyper-parameters alone, a control.
+
+    python -m studies.transformer_metanet
+    python -m studies.transformer_metanet --networks 1500 --thresholds 0 0.2 0.4 0.6 0.8 --repeats 5
+
+`reader+canonical` reads one representative of each orbit. Parts: `random` and `held-out` splits (test networks have
+learning rates that no training network has); `augmented`: each network also as a random image under the published
+group, entries of M and N uniform on [−s, s], in training and test; `moves`: test networks after each symmetry alone;
+`heads`: networks whose query-key and value-output pairs belong together, against the same with the pairs of heads
+exchanged. All readers are trained by one protocol (`asym.metanets.fitting`) at one rate for each kind; accuracies below
+a threshold are left out before networks are split.
+
+From a notebook: `from studies import transformer_metanet as t; rows = t.run(t.Config())`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asym.names import TRANSFORMER_METANETS
+from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
+from studies.flags import check_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLES = {
+    "transformer_metanet": ("config", "repeat"),
+    "transformer_metanet_summary": ("config",),
+    "transformer_metanet_differences": ("config", "other_config"),
+    "transformer_metanet_moves": ("config", "move"),
+    "transformer_metanet_heads": ("config", "repeat"),
+    "transformer_metanet_zoos": ("zoo",),
+}
+"""Tables of the study, and what makes a row of each unique."""
+ZOOS = ("one-seed", "many-seeds")
+SKIPS = ("held-out", "augmented", "moves", "heads")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(CommonConfig):
+    """Settings of the study; a value of None is set by the preset."""
+
+    zoos: tuple[str, ...] = ZOOS
+    """Zoos: one-seed many-seeds."""
+    arch: str = "transformer-plain"
+    """Transformers without biases in their attention and norms without scale: transformer-plain."""
+    networks: int | None = None
+    """Trainings of each zoo."""
+    zoo_epochs: int | None = None
+    """Epochs of each of them."""
+    dim: int | None = None
+    """D, an even number."""
+    files: Path | None = None
+    """Folder of published files `<run>_<epoch>_<acc>.pt` to read in place of zoos that are trained here."""
+    heads: int = 2
+    """Heads of the transformers in --files."""
+    readers: tuple[str, ...] | None = None
+    """Readers: nfn nfn-low nfn-heads nfn-residual nfn-encoder nfn-embedding nfn-classifier flat stats stats-boost boost
+    forest deepsets hyper-boost, each with +canonical."""
+    thresholds: tuple[float, ...] | None = None
+    """Networks below this accuracy are left out; several, one after the other."""
+    spreads: tuple[float, ...] | None = None
+    """Ranges s of the augmentation."""
+    epochs: int | None = None
+    """Passes of a reader over all training networks."""
+    batch_size: int = 16
+    """Networks a step."""
+    lr: float = 1e-3
+    """Learning rate of readers that are trained by gradients."""
+    repeats: int | None = None
+    """Trainings of each reader."""
+    skip: tuple[str, ...] = ()
+    """Parts to leave out: held-out augmented moves heads."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_names("zoos", self.zoos, ZOOS)
+        check_choice("arch", self.arch, ("transformer-plain",))
+        if self.skip:
+            check_names("skip", self.skip, SKIPS)
+        if self.readers is not None:
+            check_names("readers", self.readers, None)
+            for reader in self.readers:
+                name, _, addon = reader.partition("+")
+                check_choice("readers", name, TRANSFORMER_METANETS)
+                if addon not in ("", "canonical"):
+                    raise InputError(f"--readers: {reader!r} has the add-on {addon!r}; valid: canonical")
+        for flag, least in (("networks", 20), ("zoo_epochs", 1), ("epochs", 1), ("repeats", 1), ("batch_size", 1)):
+            check_least(flag.replace("_", "-"), getattr(self, flag), least)
+        check_least("heads", self.heads, 1)
+        if self.dim is not None and (self.dim < 2 or self.dim % 2):
+            raise InputError(f"--dim: got {self.dim}, must be an even number of at least 2: there are two heads")
+        check_positive("lr", self.lr)
+        for threshold in self.thresholds or ():
+            if not 0 <= threshold < 1:
+                raise InputError(f"--thresholds: got {threshold}, must be fractions of at least 0 and below 1")
+        for spread in self.spreads or ():
+            check_positive("spreads", spread)
+        if self.thresholds == ():
+            raise InputError("--thresholds: got none, give one or more")
+
+
+def prepare(config: Config) -> Any:
+    """Check everything, load the data, plan the work. Writes nothing."""
+    from studies import transformer_metanet_setup
+
+    return transformer_metanet_setup.prepare(config)
+
+
+def run(config: Config) -> pd.DataFrame:
+    """Run the study; returns the rows of `transformer_metanet.csv` that belong to `config`."""
+    return execute(config, prepare(config))
+
+
+def execute(config: Config, prepared: Any) -> pd.DataFrame:
+    """Do the planned work; rows go to the tables as results arrive."""
+    from studies import transformer_metanet_work
+
+    return transformer_metanet_work.execute(config, prepared)
+
+
+def main(args: list[str] | None = None) -> int:
+    """The command."""
+    return run_study(
+        "transformer_metanet",
+        __doc__,
+        Config,
+        prepare,
+        execute,
+        plan_text=plan_text,
+        summary_text=summary_text,
+        args=args,
+    )
+
+
+def plan_text(config: Config, prepared: Any) -> str:
+    """What a run would do, with estimates of its cost."""
+    from studies import transformer_metanet_work
+
+    return transformer_metanet_work.plan_text(config, prepared)
+
+
+def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
+    """The table of the terminal."""
+    from studies import transformer_metanet_work
+
+    return transformer_metanet_work.summary_text(config, rows)
+
+
+__all__ = ["Config", "execute", "main", "prepare", "run"]
+
+if __name__ == "__main__":
+    sys.exit(main())
