@@ -10,8 +10,10 @@ import torch
 from asym.data import Augment
 from asym.models import build
 from benchmarks import __main__ as command
+from benchmarks import transformer_nfn
 from benchmarks.harness import compare, large_digits, random_images
 from benchmarks.reference import Images, plain_epoch
+from benchmarks.transformer_nfn_reference import PlainTransformerNFN
 
 
 def test_the_ratio_is_reference_over_ours():
@@ -60,3 +62,18 @@ def _small(arch, *args, **kwargs):
     from asym.populations import Architecture
 
     return Architecture("resnet8", *args, **kwargs)
+
+
+def test_the_plain_transformer_nfn_is_the_same_function():
+    encoder = transformer_nfn.encoder_of_size(8)
+    stack = transformer_nfn.transformers(encoder, 5, torch.float64)
+    model = transformer_nfn.reader(encoder).double()
+    model.observe(stack)
+    for parameter in model.parameters():
+        if parameter.ndim == 1 and len(parameter) > 10:
+            torch.nn.init.normal_(parameter)
+    for literal in (True, False):
+        plain = PlainTransformerNFN(model, literal=literal).double()
+        torch.testing.assert_close(plain(stack), model(stack), rtol=0, atol=1e-12)
+    weights = sum(p.numel() for p in plain.parameters())
+    assert weights == sum(p.numel() for p in model.parameters())
