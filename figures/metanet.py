@@ -148,7 +148,7 @@ def _file_name(key: dict[str, Any]) -> str:
     """`metanet_<arch>_<dataset>_<networks>`, with what else is out of the ordinary; of the figure alone."""
     parts = ["metanet", key["arch"], key["dataset"], f"{key['networks']}-networks"]
     parts += [key["activations"]] if key["activations"] != "relu" else []
-    parts += [f"{key['network_epochs']}-epochs"] if key["network_epochs"] != 20 else []
+    parts += [f"{key['network_epochs']}-epochs"] if str(key["network_epochs"]) not in ("20", "drawn") else []
     parts += [key["preset"]] if key["preset"] != "laptop" else []
     return re.sub(r"[^\w.+-]+", "-", "_".join(map(str, parts)))
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import METANETS
 from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
@@ -44,6 +44,8 @@ TABLES = {
     "metanet_zoos": ("zoo", "other_zoo"),
 }
 """Tables of the study, and what makes a row of each unique."""
+BLIND = ("stats", "stats-boost", "hyper-boost", "flat", "dmc", "deepsets")
+"""Readers that need no chain of layers."""
 ADDONS = ("gauge", "augment", "shuffle")
 VARIANTS = ("standard", "w", "smaller", "w-zero")
 """Families that can be read and that keep drawn starts; `smaller` is standard with as many parameters as w trains."""
@@ -54,12 +56,14 @@ ACTIVATIONS = ("relu", "tanh", "gelu", "silu", "relu-tanh")
 class Config(CommonConfig):
     """Settings of the study; a value of None is set by the preset."""
 
+    arch: Literal["small-cnn", "resnet8"] = "small-cnn"
+    """Networks of the zoos; resnet8 is for readers that are blind to structure."""
     variants: tuple[str, ...] = ("standard", "w")
     """Zoos: standard w smaller w-zero."""
     networks: int | None = None
     """Trainings of each zoo."""
     zoo_epochs: int | None = None
-    """Epochs of each of them."""
+    """Epochs of each of them; of resnet8 they are drawn, 10 to 40."""
     activations: tuple[str, ...] = ("relu",)
     """Activations of the networks in turn: relu tanh gelu silu, relu-tanh for both inside one network."""
     checkpoints: tuple[int, ...] = ()
@@ -101,6 +105,8 @@ class Config(CommonConfig):
             check_names("readers", self.readers, None)
             for reader in self.readers:
                 check_reader(reader)
+                if self.arch != "small-cnn" and reader not in BLIND:
+                    raise InputError(f"--readers: {reader} reads chains of layers; for {self.arch}: {', '.join(BLIND)}")
         for flag, least in (("networks", 20), ("zoo_epochs", 1), ("reader_width", 1), ("epochs", 1), ("repeats", 1)):
             check_least(flag.replace("_", "-"), getattr(self, flag), least)
         check_least("batch-size", self.batch_size, 1)

@@ -12,7 +12,20 @@ import torch
 from torch import Tensor
 
 from asym.data.zoos import NetworkZoo, split_runs
-from asym.metanets import READERS, Protocol, Scale, Stack, build, count, fit, matched_width, options_of, predict, take
+from asym.metanets import (
+    READERS,
+    Bag,
+    Protocol,
+    Scale,
+    Stack,
+    build,
+    count,
+    fit,
+    matched_width,
+    options_of,
+    predict,
+    take,
+)
 from asym.metanets.scale_gmn import ScaleGMN
 from asym.metanets.zoo_stack import by_activation, stacks_of, trained_entries
 from asym.populations import cached, tick
@@ -177,7 +190,7 @@ def _train(reading: Reading) -> tuple[dict[str, Tensor], dict[str, Any], dict[st
     test, order = take(stacks, index["test"])
     back = torch.argsort(order)
     sets = {"test": test}
-    if not zoo.zoo.masks:
+    if not zoo.zoo.masks and not any(isinstance(stack.chain, Bag) for stack in zoo.stacks):
         sets |= moved(test, reading.split_seed)
     with torch.no_grad():
         predictions = {

@@ -16,11 +16,10 @@ from asym.populations.runs import run_config
 from asym.populations.zoo_nets import LABELS, ZOO, ZooPlan, labels_config
 from asym.store import config_hash
 from studies.cli import InputError
-from studies.metanet import TABLES, Config
+from studies.metanet import BLIND, TABLES, Config
 from studies.metanet_read import KIND, TEST_SHARE, VAL_SHARE, Reading, reader_seed
 from studies.setup import DataArgs, check_places, check_stored, resolve_device
 
-ARCH = "small-cnn"
 TUNING = "tuning"
 PIECE = 64
 """Networks that a reader holds in memory together; readers with batch norm need the whole batch."""
@@ -151,24 +150,34 @@ def curve_sizes(defaults: Defaults) -> tuple[int, ...]:
 
 def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, device: str) -> Family:
     architecture = _architecture(config, variant, data)
-    fixed = {"epochs": defaults.zoo_epochs, "batch_size": defaults.zoo_batch, **dict(defaults.fixed)}
+    own = config.arch == "small-cnn"
+    fixed = {"batch_size": defaults.zoo_batch, **(dict(defaults.fixed) if own else {})}
+    if own or config.zoo_epochs is not None:
+        fixed["epochs"] = defaults.zoo_epochs
     plan = ZooPlan(
-        defaults.zoo, architecture, defaults.networks, config.seed, data.fingerprint, tuple(sorted(fixed.items())),
-        activations=config.activations, checkpoints=config.checkpoints, one_seed=config.one_seed,
-    )  # fmt: skip
+        defaults.zoo if own else config.arch,
+        architecture,
+        defaults.networks,
+        config.seed,
+        data.fingerprint,
+        tuple(sorted(fixed.items())),
+        activations=config.activations,
+        checkpoints=config.checkpoints,
+        one_seed=config.one_seed,
+    )
     chunks = tuple(plan.chunks(device))
-    readers = defaults.readers or ()
+    readers = defaults.readers if own else tuple(reader for reader in defaults.readers if reader in BLIND)
     if architecture.variant.masked:
         readers = tuple(reader for reader in readers if "+" not in reader)
     columns = {
         "study": "metanet",
         "preset": config.preset,
-        "arch": ARCH,
+        "arch": config.arch,
         "dataset": data.name,
         "variant": variant,
         "activations": " ".join(config.activations),
         "networks": defaults.networks,
-        "network_epochs": defaults.zoo_epochs,
+        "network_epochs": str(fixed.get("epochs", "drawn")),
         "network_params": architecture.trainable,
         "kappa": "" if not architecture.variant.masked else "table" if config.kappa is None else f"{config.kappa:g}",
         "checkpoints": " ".join(map(str, config.checkpoints)),
@@ -181,7 +190,7 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
 
 
 def _architecture(config: Config, variant: str, data: ImageData) -> Architecture:
-    masked = Architecture(ARCH, data.input_shape, data.classes, variant=Variant("w", kappa=config.kappa))
+    masked = Architecture(config.arch, data.input_shape, data.classes, variant=Variant("w", kappa=config.kappa))
     plain = dataclasses.replace(masked, variant=Variant())
     if variant == "smaller":
         return dataclasses.replace(plain, width=equal_width(plain, masked.trainable))

@@ -28,8 +28,8 @@ from studies.metanet_read import MOVES, Read, Zoo, splits_of
 from studies.metanet_setup import Item, Prepared
 from studies.tables import interval_text, render
 
-STRATA = ("optimizer", "lr", "train_fraction")
-"""Hyper-parameters whose combinations are strata, numbers in thirds."""
+STRATA = ("optimizer", "lr", "train_fraction", "weight_decay", "epochs")
+"""The first three of these that vary in a zoo make its strata, numbers in thirds."""
 BEFORE = ("gmn", "gmn+gauge", "gmn+augment", "stats", "stats-boost", "hyper-boost")
 """Readers that every other reader is compared with."""
 CHANCE = 1.5
@@ -275,7 +275,9 @@ def _rank(group: Group, groups: Sequence[Group]) -> int:
 
 
 def _strata(zoo: Zoo, places: np.ndarray) -> np.ndarray:
-    return strata_of([zoo.zoo.table[name].to_numpy()[places] for name in STRATA])
+    table = zoo.zoo.table
+    varying = [name for name in STRATA if table[name].nunique() > 1][:3]
+    return strata_of([table[name].to_numpy()[places] for name in varying])
 
 
 __all__ = ["Group", "cost_row", "differences", "row_of", "summary_row", "summary_text", "zoo_rows"]

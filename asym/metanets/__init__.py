@@ -14,7 +14,7 @@ from asym.metanets.nfn import NFN
 from asym.metanets.reader import Reader
 from asym.metanets.registry import READERS, build, options_of
 from asym.metanets.scale_gmn import ScaleGMN, matched_width
-from asym.metanets.stack import Stack, count, take
+from asym.metanets.stack import Bag, Stack, count, take
 from asym.metanets.statistics import statistics
 from asym.metanets.step import accumulate, predict
 from asym.symmetry.chain import Chain, ChainLayer, chain_of
@@ -23,6 +23,7 @@ __all__ = [
     "DMC",
     "NFN",
     "READERS",
+    "Bag",
     "Chain",
     "ChainLayer",
     "DeepSets",

@@ -59,6 +59,8 @@ class Blind(Reader):
         options: of `Reader`.
     """
 
+    structured = False
+
     def __init__(self, chains: Frame | Sequence[Frame], *, trained: dict[str, int] | None = None, **options) -> None:
         super().__init__(chains, **options)
         shapes = self.chains[0].shapes

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from asym.metanets.stack import Stack, Stacks, as_list
+from asym.metanets.stack import Bag, Stack, Stacks, as_list
 from asym.seeds import torch_generator
 from asym.symmetry.chain import Frame
 from asym.symmetry.scaling import gauge_fix, permute_units, random_factors, random_orders, scale_units
@@ -34,11 +34,14 @@ class Reader(nn.Module, abc.ABC):
         seed: of the random draws of `augment` and `shuffle`.
 
     Raises:
-        ValueError: for several architectures where the reader cannot mix, or an option out of range.
+        ValueError: for several architectures where the reader cannot mix, an option out of range, or networks of
+            unknown structure for a reader or an add-on that needs it.
     """
 
     mixes: ClassVar[bool] = False
     """Whether networks of several architectures may be read together."""
+    structured: ClassVar[bool] = True
+    """Whether it reads how tensors hang together."""
     by_gradient: ClassVar[bool] = True
     """Whether it is trained by gradient descent; else it has `fit(stacks, targets)`."""
 
@@ -60,6 +63,12 @@ class Reader(nn.Module, abc.ABC):
             raise ValueError(f"out: {out}; must be at least 1")
         if augment is not None and not 1 <= augment < math.inf:
             raise ValueError(f"augment: {augment}; must be a finite number of at least 1")
+        needs = [name for name, on in (("gauge", gauge), ("augment", augment), ("shuffle", shuffle)) if on]
+        if any(isinstance(chain, Bag) for chain in self.chains) and (self.structured or needs):
+            what = " with ".join([type(self).__name__, *needs[:1]])
+            raise ValueError(
+                f"chains: {what} needs to know how layers hang together, which is unknown of a bag of tensors"
+            )
         self.shapes = {tuple(chain.shapes.items()) for chain in self.chains}
         if not self.mixes and len(self.shapes) > 1:
             raise ValueError(

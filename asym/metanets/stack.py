@@ -19,6 +19,33 @@ from asym.symmetry.chain import Frame, check_tensors
 
 
 @dataclasses.dataclass(frozen=True)
+class Bag:
+    """The tensors of networks that are no chains, such as residual ones: all that readers that are blind to structure
+    need of them. Other readers refuse it.
+
+    Raises:
+        ValueError: if there are no tensors.
+    """
+
+    members: tuple[tuple[str, tuple[int, ...]], ...]
+    """Name and shape of each tensor."""
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise ValueError("members: got no tensor")
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Entries of each tensor; nothing is known of units."""
+        return tuple(torch.Size(shape).numel() for _, shape in self.members)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Tensor name to shape."""
+        return dict(self.members)
+
+
+@dataclasses.dataclass(frozen=True)
 class Stack:
     """Networks of one chain, with what a study knows of each.
 

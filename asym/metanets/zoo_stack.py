@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from asym.data.zoos import NetworkZoo
-from asym.metanets.stack import Stack
+from asym.metanets.stack import Bag, Stack
 from asym.models import build
 from asym.symmetry.chain import Chain, chain_of
 
@@ -26,11 +26,11 @@ def stacks_of(zoo: NetworkZoo, hyper: Sequence[str] = ()) -> list[Stack]:
     """A stack for each activation, in the order of `by_activation(zoo)`.
 
     Args:
-        zoo: of an architecture of `asym.models` that is a chain; `about` says which.
+        zoo: of an architecture of `asym.models`; `about` says which.
         hyper: columns that become `Stack.hyper`.
 
     Raises:
-        ValueError: if the zoo does not say its architecture, or that is no chain, or its tensors do not fit.
+        ValueError: if the zoo does not say its architecture, or its tensors do not fit.
     """
     zoo = by_activation(zoo)
     kinds = zoo.table["activation"].tolist() if "activation" in zoo.table else ["own"] * len(zoo)
@@ -48,8 +48,12 @@ def stacks_of(zoo: NetworkZoo, hyper: Sequence[str] = ()) -> list[Stack]:
     return stacks
 
 
-def zoo_chain(zoo: NetworkZoo, activation: str = "own") -> Chain:
-    """The chain of a zoo's networks.
+CHAINS = ("small-cnn",)
+"""Architectures that are chains of layers."""
+
+
+def zoo_chain(zoo: NetworkZoo, activation: str = "own") -> Chain | Bag:
+    """The chain that a zoo's networks are; of architectures that are none, such as residual ones, a bag of tensors.
 
     Raises:
         ValueError: as `stacks_of`.
@@ -66,7 +70,9 @@ def zoo_chain(zoo: NetworkZoo, activation: str = "own") -> Chain:
         width=about.get("width", 1.0),
         activation=None if activation == "own" else activation,
     )
-    return chain_of(network, torch.zeros(2, *shape))
+    if about["arch"] in CHAINS:
+        return chain_of(network, torch.zeros(2, *shape))
+    return Bag(tuple((name, tuple(p.shape)) for name, p in network.named_parameters()))
 
 
 def hyper_numbers(table: pd.DataFrame, columns: Sequence[str]) -> Tensor:
