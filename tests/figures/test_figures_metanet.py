@@ -1,0 +1,57 @@
+"""The figure of the accuracy-prediction study from a table made by hand."""
+
+import pandas as pd
+import pytest
+
+from figures import metanet
+
+
+def _write(folder, zoos=("standard", "w"), parts=("whole", "curve", "matched"), **columns):
+    rows = []
+    for zoo in zoos:
+        for place, reader in enumerate(("stats", "gmn", "scale-gmn")):
+            for part in parts:
+                if part == "curve" and zoo != zoos[0]:
+                    continue
+                tau = 0.5 + 0.1 * place
+                taus = {"tau": tau, "tau_permuted": tau, "tau_rescaled": tau - 0.2 if reader == "gmn" else tau}
+                row = {"arch": "small-cnn", "dataset": "digits", "preset": "laptop", "activations": "relu",
+                       "networks": 2000, "network_epochs": 20, "config": f"{zoo}{reader}{part}", "variant": zoo,
+                       "reader": reader, "part": part, "train_networks": 250 if part == "curve" else 1200}  # fmt: skip
+                for name, value in taus.items():
+                    missing = zoo == "w" and name != "tau"
+                    low, high = (None, None) if missing else (value - 0.05, value + 0.05)
+                    row |= {name: None if missing else value, f"{name}_low": low, f"{name}_high": high}
+                rows.append(row | columns)
+    folder.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_csv(folder / "metanet_summary.csv", index=False)
+    return folder
+
+
+def test_the_same_table_gives_the_same_files(tmp_path):
+    first, second = (metanet.draw(_write(tmp_path / name)) for name in "ab")
+    assert [file.name for file in first] == [
+        f"metanet_small-cnn_digits_2000-networks.{kind}" for kind in ("png", "pdf")
+    ]
+    assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
+
+
+@pytest.mark.parametrize(
+    ("options", "stem"),
+    [
+        ({"zoos": ("w",), "parts": ("whole",)}, "metanet_small-cnn_digits_2000-networks"),
+        ({"preset": "smoke", "network_epochs": 2}, "metanet_small-cnn_digits_2000-networks_2-epochs_smoke"),
+        ({"arch": "resnet8", "network_epochs": "drawn"}, "metanet_resnet8_digits_2000-networks"),
+    ],
+)
+def test_what_is_missing_is_left_out_and_settings_name_the_file(options, stem, tmp_path):
+    files = metanet.draw(_write(tmp_path, **options))
+    assert {file.stem for file in files} == {stem}
+    assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_a_missing_table_is_one_line(tmp_path, capsys):
+    assert metanet.main(["--results", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "python -m studies.metanet" in err
