@@ -30,6 +30,8 @@ TABLE = (*FIGURE, "config", "variant", "reader", "part", "train_networks", "tau_
 ZOOS = COLOURS | {"smaller": "#E69F00"}
 LABELS = NAMES | {"smaller": "smaller"}
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#882255", "#6B6B6B")
+ROW_IN = 0.23
+"""Height of a reader's row in inches."""
 MOVED = {"tau": ("as trained", "o"), "tau_permuted": ("permuted", "s"), "tau_rescaled": ("rescaled", "D")}
 
 
@@ -55,7 +57,7 @@ def _figure(folder: Path, key: dict[str, Any], rows: pd.DataFrame) -> list[Path]
     readers = list(dict.fromkeys(rows["reader"]))
     curves = rows["part"].eq("curve").any()
     widths = [1.3, 1.1, 1.0] if curves else [1.3, 1.0]
-    height = 0.9 + 0.23 * max(len(readers), 5)
+    height = 1.6 + ROW_IN * max(len(readers), 5)
     figure, axes = plt.subplots(
         1, len(widths), figsize=(0.75 * COLUMN_IN * sum(widths), height), width_ratios=widths, layout="constrained"
     )
@@ -83,7 +85,7 @@ def _by_reader(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
         _bars(axis, own, "tau", readers, shift, ZOOS.get(zoo, "black"), "o", str(label), hollow=part == "matched")
     _names(axis, readers)
     axis.set(xlabel="Kendall's τ")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.18), ncols=2)
+    _legend(axis, readers, ncols=2)
 
 
 def _curves(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
@@ -105,7 +107,7 @@ def _curves(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
     axis.set(xscale="log", xlabel="training networks", ylabel="Kendall's τ", title=LABELS.get(zoo, zoo))
     axis.set_xticks(sizes, [str(size) for size in sizes], minor=False)
     axis.minorticks_off()
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=5.5)
+    _legend(axis, readers, ncols=2, fontsize=5.5)
 
 
 def _moved(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
@@ -120,7 +122,7 @@ def _moved(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
         _bars(axis, own, name, readers, 0.2 * (i - 1), SERIES[i], marker, label)
     _names(axis, readers)
     axis.set(xlabel="Kendall's τ", title=f"{LABELS.get(zoo, zoo)}, test networks moved")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.18), ncols=3, columnspacing=0.8)
+    _legend(axis, readers, ncols=3, columnspacing=0.8, handletextpad=0.3)
 
 
 def _bars(
@@ -136,6 +138,12 @@ def _bars(
         tau, y, xerr=[abs(tau - low), abs(high - tau)], color=colour, marker=marker, markersize=3.5, linestyle="none",
         elinewidth=1, capsize=1.5, label=label, markerfacecolor="white" if hollow else colour,
     )  # fmt: skip
+
+
+def _legend(axis: Any, readers: list[str], **options: Any) -> None:
+    """Below the axis' label, whatever the height of the panel."""
+    below = -0.45 / (ROW_IN * max(len(readers), 5))
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, below), **options)
 
 
 def _names(axis: Any, readers: list[str]) -> None:

@@ -9,15 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from asym.data.zoos import (
-    SMALL_CNN,
-    NetworkZoo,
-    load_asymmetric_zoo,
-    load_small_cnn_zoo,
-    load_zoo,
-    save_zoo,
-    split_runs,
-)
+from asym.data.zoo_files import SMALL_CNN, load_asymmetric_zoo, load_small_cnn_zoo
+from asym.data.zoos import NetworkZoo, load_zoo, save_zoo, split_runs
 from asym.models import build
 
 SHAPES = ((16,), (3, 3, 1, 16), (16,), (3, 3, 16, 16), (16,), (3, 3, 16, 16), (10,), (16, 10))
