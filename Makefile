@@ -38,7 +38,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 figures: $(STAMP)
-	$(BIN)/python -m figures.lmc
+	$(BIN)/python -m figures
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
