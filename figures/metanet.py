@@ -143,7 +143,8 @@ def _bars(
 def _legend(axis: Any, readers: list[str], **options: Any) -> None:
     """Below the axis' label, whatever the height of the panel."""
     below = -0.45 / (ROW_IN * max(len(readers), 5))
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, below), **options)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, below), **options)
 
 
 def _names(axis: Any, readers: list[str]) -> None:

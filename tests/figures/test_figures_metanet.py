@@ -42,6 +42,7 @@ def test_the_same_table_gives_the_same_files(tmp_path):
         ({"zoos": ("w",), "parts": ("whole",)}, "metanet_small-cnn_digits_2000-networks"),
         ({"preset": "smoke", "network_epochs": 2}, "metanet_small-cnn_digits_2000-networks_2-epochs_smoke"),
         ({"arch": "resnet8", "network_epochs": "drawn"}, "metanet_resnet8_digits_2000-networks"),
+        (dict.fromkeys(("tau", "tau_permuted", "tau_rescaled")), "metanet_small-cnn_digits_2000-networks"),
     ],
 )
 def test_what_is_missing_is_left_out_and_settings_name_the_file(options, stem, tmp_path):
