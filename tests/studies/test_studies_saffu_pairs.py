@@ -11,7 +11,7 @@ from asym.data.text import Stream
 from asym.seeds import numpy_generator, torch_generator
 from studies.saffu_nets import EXPLICIT, Net, Part, Sizes, TextArgs, begin
 from studies.saffu_pairs import Pair, compare, gauge_fixed
-from studies.saffu_setup import start_of
+from studies.saffu_plan import start_of
 from studies.saffu_train import examples
 from studies.saffu_windows import sequences, windows
 
