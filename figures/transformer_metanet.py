@@ -64,6 +64,8 @@ def _figure(
     )  # fmt: skip
     for column, kind in enumerate(kinds):
         _taus(axes[0, column], rows[rows["kind"] == kind], readers)
+        if column == len(kinds) - 1:
+            axes[0, column].legend(fontsize=5.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes[0, column].set_title({"one-seed": "one seed for all", "many-seeds": "a seed for each"}.get(kind, kind))
         zoo = set(rows[rows["kind"] == kind]["zoo"])
         _changes(axes[1, column], None if own is None else own[own["kind"] == kind], readers)
@@ -90,7 +92,6 @@ def _taus(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
         )  # fmt: skip
     axis.set_yticks(range(len(readers)), readers)
     axis.set_xlabel("Kendall's τ-b")
-    axis.legend(fontsize=5.5)
 
 
 def _changes(axis: Any, rows: Any, readers: list[str]) -> None:
@@ -99,7 +100,7 @@ def _changes(axis: Any, rows: Any, readers: list[str]) -> None:
         return
     rows = rows[rows["threshold"] == rows["threshold"].min()]
     moves = list(dict.fromkeys(rows["move"]))
-    shown = [reader for reader in readers[::-1] if reader in set(rows["reader"])][:6]
+    shown = [reader for reader in readers[::-1] if reader in set(rows["reader"]) and "hyper" not in reader][:6]
     for place, reader in enumerate(shown):
         part = rows[rows["reader"] == reader].set_index("move").reindex(moves)
         axis.plot(range(len(moves)), part["change"].to_numpy(dtype=float), marker="o", markersize=3, linewidth=0.8,
@@ -114,8 +115,8 @@ def _pairs(axis: Any, rows: pd.DataFrame) -> None:
     if rows.empty:
         return
     means = rows.groupby("reader")["right"].mean()
-    text = "paired or re-paired heads told apart:\n" + "\n".join(f"{name} {value:.0%}" for name, value in means.items())
-    axis.annotate(text, (0.02, 0.03), xycoords="axes fraction", fontsize=6)
+    text = ", ".join(f"{name} {value:.0%}" for name, value in means.items())
+    axis.set_title(f"paired or re-paired heads told apart: {text}", fontsize=6)
 
 
 def main(args: list[str] | None = None) -> int:
