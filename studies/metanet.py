@@ -116,6 +116,8 @@ class Config(CommonConfig):
             check_positive("lrs", rate)
         for epochs in self.checkpoints:
             check_least("checkpoints", epochs, 1)
+        if len(set(self.checkpoints)) < len(self.checkpoints):
+            raise InputError(f"--checkpoints: named twice in {' '.join(map(str, self.checkpoints))}")
         for size in self.sizes or ():
             check_least("sizes", size, 2)
         if self.lrs == ():

@@ -154,6 +154,9 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
     fixed = {"batch_size": defaults.zoo_batch, **(dict(defaults.fixed) if own else {})}
     if own or config.zoo_epochs is not None:
         fixed["epochs"] = defaults.zoo_epochs
+    for checkpoint in config.checkpoints:
+        if "epochs" in fixed and checkpoint >= fixed["epochs"]:
+            raise InputError(f"--checkpoints: got {checkpoint}, must be below the {fixed['epochs']} epochs of a training")
     plan = ZooPlan(
         defaults.zoo if own else config.arch,
         architecture,

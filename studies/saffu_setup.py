@@ -67,6 +67,12 @@ def prepare(config: Config) -> Prepared:
                 f"{len(data.tokens)}; take at least {len(data.tokens).bit_length()}, or a smaller --size"
             )
     _check_shards(config, values, data)
+    reach = max(values.sizes.block, values.sizes.radius)
+    for fraction in config.fractions:
+        if fraction * len(data.train) <= reach:
+            raise InputError(
+                f"--fractions: {fraction:g} of {len(data.train):,} training tokens is no longer than a context of {reach}"
+            )
     plan = Plan(config, values, data, args, device)
     prepared = Prepared(
         pairs=list(plan.pairs()) if "connectivity" in config.parts else [],

@@ -38,7 +38,8 @@ def test_commands_parse(command):
     elif words[2].partition(".")[0] in ("studies", "figures"):
         from studies.cli import parse
 
-        parse(importlib.import_module(words[2]).Config, words[3:], prog=words[2], description="")
+        module = importlib.import_module(words[2] if "." in words[2] else f"{words[2]}.__main__")
+        parse(module.Config, words[3:], prog=words[2], description="")
     else:
         assert words[:2] == ["python", "-m"], command
         assert (ROOT / words[2].replace(".", "/") / "__main__.py").is_file()

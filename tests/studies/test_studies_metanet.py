@@ -238,6 +238,8 @@ def test_rates_are_as_many_for_trees(study):
         (["--kappa", "1", "--variants", "standard"], "--kappa"),
         (["--dataset", "digits-graph"], "digits-graph"),
         (["--checkpoints", "0"], "--checkpoints"),
+        (["--checkpoints", "1", "1"], "--checkpoints: named twice"),
+        (["--checkpoints", "99"], "--checkpoints: got 99"),
     ],
 )
 def test_bad_input_is_one_line(args, word, tmp_path, capsys, monkeypatch):

@@ -158,6 +158,7 @@ def test_a_dry_run_writes_nothing(text, tmp_path, capsys):
         (["--merge", "9"], "9 networks cannot each have their own"),
         (["--points", "4"], "must be odd"),
         (["--fractions", "1.5"], "--fractions: got 1.5"),
+        (["--fractions", "0.000001"], "--fractions: 1e-06 of"),
         (["--lrs", "0.1", "0.2", "--other-lrs", "0.1"], "tuned more"),
         (["--download"], "no meaning"),
         (["--steps", "0"], "--steps: got 0"),
