@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,15 +60,14 @@ def _curves(folder: Path, name: str, rows: pd.DataFrame, curves: pd.DataFrame) -
     from asym.metrics import mean_interval
 
     plt = pyplot()
-    weights = sorted(rows.loc[rows["method"] == "vi", "kl_weight"].dropna().unique())
-    if not weights:
+    kinds = _kinds(rows[rows["method"] == "vi"])
+    if not kinds:
         return []
     figure, axes = plt.subplots(
-        2, len(weights), figsize=(1.25 * COLUMN_IN * len(weights), 3.6), sharex=True, layout="constrained",
+        2, len(kinds), figsize=(1.25 * COLUMN_IN * len(kinds), 3.6), sharex=True, layout="constrained",
         squeeze=False,
     )  # fmt: skip
-    for column, weight in enumerate(weights):
-        part = rows[(rows["method"] == "vi") & (rows["kl_weight"] == weight)]
+    for column, (title, part) in enumerate(kinds):
         for variant in sorted(part["variant"].unique(), key=list(OWN_NAMES).index):
             own = curves.merge(part.loc[part["variant"] == variant, KEY], on=KEY)
             for axis, value in zip(axes[:, column], ("train_nll", "test_acc")):
@@ -77,27 +77,43 @@ def _curves(folder: Path, name: str, rows: pd.DataFrame, curves: pd.DataFrame) -
                 epochs, means, lows, highs = zip(*points)
                 axis.plot(epochs, means, color=OWN_COLOURS[variant], label=OWN_NAMES[variant], linewidth=1.3)
                 axis.fill_between(epochs, lows, highs, color=OWN_COLOURS[variant], alpha=0.15, linewidth=0)
-        axes[0, column].set_title(f"KL × {weight:g}")
+        axes[0, column].set_title(title)
         axes[1, column].set(xlabel="epoch", ylim=(0, 1))
     axes[0, 0].set_ylabel("training loss\n(nats, one sample)")
     axes[1, 0].set_ylabel("test accuracy")
     head = rows.iloc[0]
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure.legend(*_legend(axes[0]), loc="outside lower center", ncols=4)
     figure.suptitle(f"{head['arch']}, {head['norm']} norm, on {head['dataset']}: means and 95 % intervals", fontsize=8)
     return save(figure, folder, name)
 
 
+def _kinds(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Variational rows by KL weight and family, with a title that says in what they differ from each other."""
+    columns = [c for c in ("kl_weight", "log_variance", "guide", "rank", "prior", "lr", "width") if c in rows]
+    settings = rows[columns].astype(object).where(rows[columns].notna(), "")
+    differ = [c for c in columns[1:] if settings[c].map(str).nunique() > 1]
+    out = []
+    for key, part in rows.groupby([settings[c] for c in ["kl_weight", *differ]], sort=True):
+        values = [f"{c.replace('_', '-')} {v:g}" if isinstance(v, float) else f"{v}" for c, v in zip(differ, key[1:])]
+        out.append((", ".join([f"KL × {key[0]:g}", *values]), part))
+    return out
+
+
+def _legend(axes: Iterable[Any]) -> tuple[list[Any], list[str]]:
+    """Every line of all panels once."""
+    found = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
+    return list(found.values()), list(found)
+
+
 def _reliability(folder: Path, name: str, rows: pd.DataFrame, bins: pd.DataFrame) -> list[Path]:
     plt = pyplot()
-    methods = rows[["method", "kl_weight"]].drop_duplicates().sort_values(["method", "kl_weight"])
+    methods = [(str(m), part) for m, part in rows[rows["method"] != "vi"].groupby("method")]
+    methods += _kinds(rows[rows["method"] == "vi"])
     figure, axes = plt.subplots(
         1, len(methods), figsize=(0.95 * COLUMN_IN * len(methods), 2.5), sharey=True, layout="constrained",
         squeeze=False,
     )  # fmt: skip
-    for axis, (method, weight) in zip(axes[0], methods.itertuples(index=False)):
-        same = (rows["kl_weight"] == weight) | (rows["kl_weight"].isna() & (weight != weight))
-        part = rows[(rows["method"] == method) & same]
+    for axis, (title, part) in zip(axes[0], methods):
         axis.plot([0, 1], [0, 1], color="0.6", linewidth=0.8)
         for variant in sorted(part["variant"].unique(), key=list(OWN_NAMES).index):
             own = bins[bins["bins"] == "width"].merge(part.loc[part["variant"] == variant, KEY], on=KEY)
@@ -108,10 +124,9 @@ def _reliability(folder: Path, name: str, rows: pd.DataFrame, bins: pd.DataFrame
             axis.plot(whole["c"] / whole["count"], whole["a"] / whole["count"], "o-", markersize=2.5, linewidth=1,
                       color=OWN_COLOURS[variant], label=OWN_NAMES[variant])  # fmt: skip
         axis.set(xlabel="confidence", xlim=(0, 1), ylim=(0, 1))
-        axis.set_title(f"VI, KL × {weight:g}" if method == "vi" else str(method))
+        axis.set_title(f"VI, {title}" if title.startswith("KL") else title)
     axes[0, 0].set_ylabel("accuracy")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure.legend(*_legend(axes[0]), loc="outside lower center", ncols=4)
     return save(figure, folder, name)
 
 

@@ -156,7 +156,8 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
         fixed["epochs"] = defaults.zoo_epochs
     for checkpoint in config.checkpoints:
         if "epochs" in fixed and checkpoint >= fixed["epochs"]:
-            raise InputError(f"--checkpoints: got {checkpoint}, must be below the {fixed['epochs']} epochs of a training")
+            most = fixed["epochs"]
+            raise InputError(f"--checkpoints: got {checkpoint}, must be below the {most} epochs of a training")
     plan = ZooPlan(
         defaults.zoo if own else config.arch,
         architecture,

@@ -71,7 +71,7 @@ def prepare(config: Config) -> Prepared:
     for fraction in config.fractions:
         if fraction * len(data.train) <= reach:
             raise InputError(
-                f"--fractions: {fraction:g} of {len(data.train):,} training tokens is no longer than a context of {reach}"
+                f"--fractions: {fraction:g} of {len(data.train):,} training tokens is no more than a context of {reach}"
             )
     plan = Plan(config, values, data, args, device)
     prepared = Prepared(
