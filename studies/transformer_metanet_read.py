@@ -140,7 +140,10 @@ def splits_of(reading: Reading, zoo: Zoo) -> dict[str, np.ndarray]:
     """
     places = np.flatnonzero(zoo.accuracies >= reading.threshold)
     if len(places) < 10:
-        raise ValueError(f"--thresholds: {reading.threshold:g} leaves {len(places)} networks of {len(zoo.zoo)}")
+        raise ValueError(
+            f"--thresholds: {reading.threshold:g} leaves {len(places)} networks of {len(zoo.zoo)}; lower it, what was "
+            "trained is used again"
+        )
     if reading.part == "held-out":
         rates = zoo.zoo.table["lr"].to_numpy()
         known = np.unique(rates[places])
