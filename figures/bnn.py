@@ -94,7 +94,8 @@ def _kinds(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     differ = [c for c in columns[1:] if settings[c].map(str).nunique() > 1]
     out = []
     for key, part in rows.groupby([settings[c] for c in ["kl_weight", *differ]], sort=True):
-        values = [f"{c.replace('_', '-')} {v:g}" if isinstance(v, float) else f"{v}" for c, v in zip(differ, key[1:])]
+        named = zip(differ, key[1:])
+        values = [f"{c.replace('_', '-')} {v:g}" if c != "guide" and v != "" else f"{v}" for c, v in named]
         out.append((", ".join([f"KL × {key[0]:g}", *values]), part))
     return out
 
