@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from asym.metrics import Interval
+from asym.intervals import Interval
 from asym.seeds import numpy_generator
 
 RESAMPLES = 1_000

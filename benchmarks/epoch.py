@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from asym.metrics import paired_interval
+from asym.intervals import paired_interval
 from asym.models import build
 from asym.populations import Architecture, Evaluator, Layout, Member, Recipe, make_plan, train_chunk
 from asym.populations.plan import keep_freed_memory

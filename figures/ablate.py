@@ -124,7 +124,7 @@ def _series(rows: pd.DataFrame, axis: Axis) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _curves(folder: Path, name: str, rows: pd.DataFrame, axis: Axis, title: str) -> list[Path]:
-    from asym.metrics import mean_interval
+    from asym.intervals import mean_interval
 
     plt = pyplot()
     figure, panels = plt.subplots(1, 2, figsize=(2.05 * COLUMN_IN, 2.6), layout="constrained")
@@ -181,7 +181,7 @@ def _reach(panel: Any, values: pd.Series, side: str = "y", *, through_zero: bool
 
 
 def _dots(folder: Path, name: str, rows: pd.DataFrame, axis: Axis, title: str) -> list[Path]:
-    from asym.metrics import mean_interval
+    from asym.intervals import mean_interval
 
     plt = pyplot()
     rows = measured(rows)

@@ -27,7 +27,7 @@ def label_of(variant: str, alignment: str) -> str:
 
 def heat_maps(folder: Path, name: str, rows: pd.DataFrame, title: str) -> list[Path]:
     """Three maps over κ and n_fix: barrier, accuracy, epochs to an accuracy."""
-    from asym.metrics import mean_interval
+    from asym.intervals import mean_interval
 
     plt = pyplot()
     rows = measured(rows)

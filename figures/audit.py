@@ -79,7 +79,7 @@ def _bars(folder: Path, preset: str, rows: pd.DataFrame) -> list[Path]:
 
 
 def _swaps(folder: Path, preset: str, rows: pd.DataFrame) -> list[Path]:
-    from asym.metrics import mean_interval
+    from asym.intervals import mean_interval
 
     plt = pyplot()
     archs = list(dict.fromkeys(rows["arch"]))

@@ -57,7 +57,7 @@ def draw(results: Path) -> list[Path]:
 
 
 def _curves(folder: Path, name: str, rows: pd.DataFrame, curves: pd.DataFrame) -> list[Path]:
-    from asym.metrics import mean_interval
+    from asym.intervals import mean_interval
 
     plt = pyplot()
     kinds = _kinds(rows[rows["method"] == "vi"])

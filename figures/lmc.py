@@ -43,7 +43,7 @@ def draw(results: Path) -> list[Path]:
 
 
 def _figure(folder: Path, name: str, key: dict[str, Any], rows: pd.DataFrame, curves: pd.DataFrame) -> list[Path]:
-    from asym.metrics import mean_interval
+    from asym.intervals import mean_interval
 
     plt = pyplot()
     series, highest = _series(rows), [1e-9]

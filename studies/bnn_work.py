@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from asym.bayes import infer_chunk
-from asym.metrics import paired_interval, welch_interval
+from asym.intervals import paired_interval, welch_interval
 from asym.populations import run_tasks, train_chunk
 from asym.store import config_hash, read_table, update_table
 from studies.bnn import KEY, TABLES, Config

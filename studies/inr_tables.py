@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
-from asym.metrics import bootstrap_interval, mean_interval
+from asym.intervals import bootstrap_interval, mean_interval
 from studies.tables import interval_text, render, summarise
 
 MEASURES = ("accuracy", "accuracy_moved", "nll", "nll_moved", "mse", "mse_moved", "mse_relative", "mse_relative_moved")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from asym.metrics import Interval
+from asym.intervals import Interval
 from asym.rank_metrics import (
     RESAMPLES,
     Ranks,

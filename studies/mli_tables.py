@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
-from asym.metrics import Interval, mean_interval, paired_interval, paired_share_interval, share_interval
+from asym.intervals import Interval, mean_interval, paired_interval, paired_share_interval, share_interval
 from studies.mli import GROUP
 from studies.mli_paths import LOSSES
 from studies.tables import summarise

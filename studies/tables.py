@@ -47,7 +47,7 @@ def summarise(rows: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> p
     """
     import pandas as pd
 
-    from asym.metrics import mean_interval
+    from asym.intervals import mean_interval
 
     out = []
     for key, group in rows.groupby(list(by), sort=False, dropna=False):

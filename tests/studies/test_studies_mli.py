@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from asym.data import load
-from asym.metrics import share_interval
+from asym.intervals import share_interval
 from asym.models import build
 from asym.nn import Variant
 from asym.populations import Layout
