@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -30,10 +29,11 @@ from asym.metanets.scale_gmn import ScaleGMN
 from asym.metanets.zoo_stack import by_activation, stacks_of, trained_entries
 from asym.populations import cached, tick
 from asym.populations.zoo_nets import HYPER, ZOO, zoo_of
-from asym.rank_metrics import kendall, match_spread
+from asym.rank_metrics import match_spread
 from asym.seeds import derived_seed, torch_generator
 from asym.store import Run, Store
 from asym.symmetry.scaling import permute_units, random_factors, random_orders, scale_units
+from studies.readings import kept, rank_score
 
 KIND = "metanet"
 READING_VERSION = 1
@@ -178,13 +178,8 @@ def _train(reading: Reading) -> tuple[dict[str, Tensor], dict[str, Any], dict[st
     targets = scale.to_units(accuracies)[:, None].to(reading.device)
     reader = make_reader(reading, zoo).to(reading.device)
 
-    def tau(outputs: Tensor, truth: Tensor) -> float:
-        if not torch.isfinite(outputs).all():
-            return math.nan
-        return kendall(truth[:, 0].cpu().numpy(), outputs[:, 0].cpu().numpy())
-
     found = fit(
-        reader, stacks, targets, index["train"], index["val"], reading.protocol, seed=reading.seed, score=tau,
+        reader, stacks, targets, index["train"], index["val"], reading.protocol, seed=reading.seed, score=rank_score,
         on_epoch=lambda: tick(1),
     )  # fmt: skip
     test, order = take(stacks, index["test"])
@@ -196,16 +191,7 @@ def _train(reading: Reading) -> tuple[dict[str, Tensor], dict[str, Any], dict[st
         predictions = {
             name: scale.to_accuracies(predict(reader, part)[:, 0].cpu().double())[back] for name, part in sets.items()
         }
-    state = {
-        "val_tau": found.score,
-        "epoch": found.epoch,
-        "diverged": found.diverged,
-        "epoch_s": found.epoch_s,
-        "params": sum(p.numel() for p in reader.parameters()),
-        "networks": {name: len(p) for name, p in places.items()},
-        "wall_s": time.perf_counter() - start,
-        "history": found.history,
-    }
+    state = {"val_tau": found.score, **kept(found, reader, places, start)}
     return predictions, {}, state
 
 

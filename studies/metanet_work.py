@@ -9,17 +9,17 @@ from typing import Any
 
 import pandas as pd
 
-from asym.populations import Plan, Population, run_tasks
-from asym.populations.zoo_nets import ZooPlan, assemble, label_chunk
-from asym.store import Store, read_table, update_table
+from asym.populations import run_tasks
+from asym.store import read_table, update_table
 from studies.metanet import KEY, TABLES, Config
 from studies.metanet_cost import measure_cost
 from studies.metanet_read import Read, Reading, open_zoo, read, splits_of
 from studies.metanet_setup import TUNING, Item, Prepared, item_config, items, rates, reading
 from studies.metanet_tables import Group, cost_row, differences, row_of, summary_row, zoo_rows
 from studies.progress import Progress
-from studies.setup import DataArgs, default_jobs, stamp
+from studies.setup import default_jobs, stamp
 from studies.tables import VOLATILE
+from studies.zoo_work import train_zoos
 
 SPEED = {"stats": 0.2, "stats-boost": 0.2, "hyper-boost": 0.1, "flat": 0.1}
 """Rough cost of an epoch beside a graph reader's: long tasks start first, so that none is alone at the end."""
@@ -31,7 +31,7 @@ def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
         for family in prepared.families:
             for line in family.plan.architecture.describe():
                 print(line, file=sys.stderr)
-    train_zoos(config, prepared)
+    train_zoos(config, prepared.families, prepared.data, prepared.device, "networks")
     where = stamp(prepared.device)
     opened = {family.zoo: open_zoo(str(config.runs), family.zoo) for family in prepared.families}
     _update(config, "metanet_zoos", zoo_rows(config, prepared, opened))
@@ -69,33 +69,6 @@ def usable(config: Config, prepared: Prepared, item: Item) -> bool:
     if min(sizes) < 2 and not config.quiet:
         print(f"{item.reader}, {item.part}: only {sizes} networks are left, not read", file=sys.stderr)
     return min(sizes) >= 2
-
-
-def train_zoos(config: Config, prepared: Prepared) -> None:
-    """Train and label what is missing of the zoos, and put each together."""
-    tasks = [
-        (str(config.runs), chunk, plan, prepared.data, prepared.device)
-        for family in prepared.families
-        for chunk, plan in family.chunks
-    ]
-    tasks.sort(key=lambda task: -sum(m.recipe.epochs * m.recipe.train_fraction for m in task[1].members))
-    total = sum(max(m.recipe.epochs for m in task[1].members) * len(task[1].members) for task in tasks)
-    count = sum(len(task[1].members) for task in tasks)
-    jobs = default_jobs(config, prepared.device, len(tasks))
-    with Progress(total, f"{count} networks", quiet=config.quiet) as progress:
-        run_tasks(label_task, tasks, jobs=jobs, on_tick=progress.add)
-    plans = [(str(config.runs), family.plan, prepared.data, prepared.device) for family in prepared.families]
-    run_tasks(assemble_task, plans)
-
-
-def label_task(runs: str, chunk: Population, plan: Plan, data: DataArgs, device: str) -> None:
-    """Train and label one chunk."""
-    label_chunk(Store(runs), chunk, plan, data.load(), device)
-
-
-def assemble_task(runs: str, plan: ZooPlan, data: DataArgs, device: str) -> None:
-    """Put one zoo together."""
-    assemble(Store(runs), plan, data.load(), device)
 
 
 def tune(config: Config, prepared: Prepared) -> dict[tuple[str, str], float]:
@@ -164,4 +137,4 @@ def _update(config: Config, name: str, rows: Sequence[dict[str, Any]]) -> None:
         update_table(config.out / f"{name}.csv", pd.DataFrame(rows), list(TABLES[name]))
 
 
-__all__ = ["execute", "train_zoos", "tune"]
+__all__ = ["execute", "tune"]

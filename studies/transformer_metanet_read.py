@@ -22,13 +22,13 @@ from asym.metanets.zoo_stack import hyper_numbers
 from asym.models import build as build_network
 from asym.populations import cached, tick
 from asym.populations.zoo_nets import HYPER, ZOO, zoo_of
-from asym.rank_metrics import kendall
 from asym.seeds import numpy_generator, torch_generator
 from asym.store import Run, Store, config_hash
 from asym.symmetry.attention import FACTORS, act, random_element
 from asym.symmetry.attention_canonical import canonical
 from asym.symmetry.attention_more import EXTRA, sizes_of, transform
 from asym.symmetry.encoder import Encoder, encoder_of, join, split
+from studies.readings import kept, rank_score
 
 KIND = "transformer-metanet"
 READING_VERSION = 1
@@ -216,16 +216,14 @@ def _train(reading: Reading) -> tuple[dict[str, Tensor], dict[str, Any], dict[st
     pairing = reading.part == "heads"
     targets = (torch.arange(2 * n) < n).float() if pairing else scale.to_units(labels)
 
-    def tau(outputs: Tensor, truth: Tensor) -> float:
-        if not torch.isfinite(outputs).all():
-            return math.nan
-        if pairing:
-            return -float(F.binary_cross_entropy_with_logits(outputs, truth))
-        return kendall(truth[:, 0].cpu().numpy(), outputs[:, 0].cpu().numpy())
+    def pairing_score(outputs: Tensor, truth: Tensor) -> float:
+        finite = bool(torch.isfinite(outputs).all())
+        return -float(F.binary_cross_entropy_with_logits(outputs, truth)) if finite else math.nan
 
+    score, loss = (pairing_score, F.binary_cross_entropy_with_logits) if pairing else (rank_score, None)
     found = fit(
         reader, seen(both), targets[:, None].to(reading.device), index["train"], index["val"], reading.protocol,
-        seed=reading.seed, score=tau, loss=F.binary_cross_entropy_with_logits if pairing else None,
+        seed=reading.seed, score=score, loss=loss,
         on_epoch=lambda: tick(1),
     )  # fmt: skip
     test = both.rows(index["test"])
@@ -237,14 +235,5 @@ def _train(reading: Reading) -> tuple[dict[str, Tensor], dict[str, Any], dict[st
     predictions = {"test": answers(test), "truth": (targets if pairing else labels)[index["test"]].double()}
     if reading.moves:
         predictions |= {move: answers(moved(zoo, test, move, reading.split_seed)) for move in MOVES}
-    state = {
-        "val_score": found.score,
-        "epoch": found.epoch,
-        "diverged": found.diverged,
-        "epoch_s": found.epoch_s,
-        "params": sum(p.numel() for p in reader.parameters()),
-        "networks": {key: len(part) for key, part in places.items()},
-        "wall_s": time.perf_counter() - start,
-        "history": found.history,
-    }
+    state = {"val_score": found.score, **kept(found, reader, places, start)}
     return predictions, {}, state

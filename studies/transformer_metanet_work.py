@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from asym.populations import Plan, Population, run_tasks
-from asym.populations.zoo_nets import ZooPlan, assemble, label_chunk
+from asym.populations import run_tasks
 from asym.rank_metrics import Ranks, label_noise_ceiling, mean_absolute_error, r_squared
-from asym.store import Store, read_table, update_table
+from asym.store import read_table, update_table
 from studies.progress import Progress
-from studies.setup import DataArgs, default_jobs, stamp, time_epoch
+from studies.setup import default_jobs, stamp, time_epoch
 from studies.tables import VOLATILE, interval_text, render
 from studies.transformer_metanet import TABLES, Config
 from studies.transformer_metanet_read import MOVES, Read, open_zoo, read
 from studies.transformer_metanet_setup import Family, Item, Prepared, item_config, items, reading
+from studies.zoo_work import train_zoos
 
 REFERENCE = "nfn"
 """The reader that others are compared with."""
@@ -26,7 +26,7 @@ REFERENCE = "nfn"
 
 def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
     """Train the zoos, train the readers, measure; returns the study's rows."""
-    train_zoos(config, prepared)
+    train_zoos(config, prepared.families, prepared.data, prepared.device, "transformers")
     where = stamp(prepared.device)
     wanted = [(item, repeat) for item in items(config, prepared) for repeat in range(prepared.defaults.repeats)]
     zoo_rows = [_zoo_row(family, open_zoo(_some(config, prepared, family)).zoo) for family in prepared.families]
@@ -61,34 +61,6 @@ def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
 def item_key(item: Item) -> Any:
     """What tells groups apart."""
     return (item.family.zoo, item.reader, item.threshold, item.part, item.spread)
-
-
-def train_zoos(config: Config, prepared: Prepared) -> None:
-    """Train and label what is missing of the zoos, and put each together."""
-    own = [family for family in prepared.families if family.plan is not None]
-    tasks = [
-        (str(config.runs), chunk, plan, prepared.data, prepared.device)
-        for family in own
-        for chunk, plan in family.chunks
-    ]
-    if not tasks:
-        return
-    total = sum(member.recipe.epochs for task in tasks for member in task[1].members)
-    count = sum(len(task[1].members) for task in tasks)
-    with Progress(total, f"{count} transformers", quiet=config.quiet) as progress:
-        jobs = default_jobs(config, prepared.device, len(tasks))
-        run_tasks(label_task, tasks, jobs=jobs, on_tick=progress.add)
-    run_tasks(assemble_task, [(str(config.runs), family.plan, prepared.data, prepared.device) for family in own])
-
-
-def label_task(runs: str, chunk: Population, plan: Plan, data: DataArgs, device: str) -> None:
-    """Train and label one chunk."""
-    label_chunk(Store(runs), chunk, plan, data.load(), device)
-
-
-def assemble_task(runs: str, plan: ZooPlan, data: DataArgs, device: str) -> None:
-    """Put one zoo together."""
-    assemble(Store(runs), plan, data.load(), device)
 
 
 def _some(config: Config, prepared: Prepared, family: Family) -> Any:
@@ -218,4 +190,4 @@ def plan_text(config: Config, prepared: Prepared) -> str:
     return "\n".join(lines)
 
 
-__all__ = ["execute", "plan_text", "summary_text", "train_zoos"]
+__all__ = ["execute", "plan_text", "summary_text"]

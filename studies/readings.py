@@ -1,0 +1,42 @@
+"""What the studies of readers share: the score by which a training is chosen, and what is kept of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sized
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from asym.metanets import Fit
+from asym.rank_metrics import kendall
+
+
+def rank_score(outputs: Float[Tensor, "n 1"], truth: Float[Tensor, "n 1"]) -> float:
+    """Kendall's τ-b of a reader's answers; NaN, which is never the best, if one is not finite."""
+    if not torch.isfinite(outputs).all():
+        return math.nan
+    return kendall(truth[:, 0].cpu().numpy(), outputs[:, 0].cpu().numpy())
+
+
+def kept(found: Fit, reader: nn.Module, places: Mapping[str, Sized], start: float) -> dict[str, Any]:
+    """Facts of a training that go to the store beside its predictions.
+
+    Args:
+        found: what came of it.
+        reader: trained.
+        places: networks of each split.
+        start: `time.perf_counter()` when it began.
+    """
+    return {
+        "epoch": found.epoch,
+        "diverged": found.diverged,
+        "epoch_s": found.epoch_s,
+        "params": sum(p.numel() for p in reader.parameters()),
+        "networks": {name: len(part) for name, part in places.items()},
+        "wall_s": time.perf_counter() - start,
+        "history": found.history,
+    }

@@ -1,0 +1,45 @@
+"""Zoos trained, labelled and put together, for every study that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from asym.populations import Plan, Population, run_tasks
+from asym.populations.zoo_nets import ZooPlan, assemble, label_chunk
+from asym.store import Store
+from studies.cli import CommonConfig
+from studies.progress import Progress
+from studies.setup import DataArgs, default_jobs
+
+
+def train_zoos(config: CommonConfig, families: Sequence[Any], data: DataArgs, device: str, what: str) -> None:
+    """Train and label what is missing of the zoos, the longest chunks first, and put each together.
+
+    Args:
+        config: where runs are kept, how many processes.
+        families: each has a `plan` and its `chunks`; those without a plan (files) are ready.
+        data: what the networks are trained on.
+        device: where.
+        what: the networks, in the line of progress.
+    """
+    own = [family for family in families if family.plan is not None]
+    tasks = [(str(config.runs), chunk, plan, data, device) for family in own for chunk, plan in family.chunks]
+    if not tasks:
+        return
+    tasks.sort(key=lambda task: -sum(m.recipe.epochs * m.recipe.train_fraction for m in task[1].members))
+    total = sum(member.recipe.epochs for task in tasks for member in task[1].members)
+    count = sum(len(task[1].members) for task in tasks)
+    with Progress(total, f"{count} {what}", quiet=config.quiet) as progress:
+        run_tasks(label_task, tasks, jobs=default_jobs(config, device, len(tasks)), on_tick=progress.add)
+    run_tasks(assemble_task, [(str(config.runs), family.plan, data, device) for family in own])
+
+
+def label_task(runs: str, chunk: Population, plan: Plan, data: DataArgs, device: str) -> None:
+    """Train and label one chunk."""
+    label_chunk(Store(runs), chunk, plan, data.load(), device)
+
+
+def assemble_task(runs: str, plan: ZooPlan, data: DataArgs, device: str) -> None:
+    """Put one zoo together."""
+    assemble(Store(runs), plan, data.load(), device)
