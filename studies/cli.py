@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from asym.names import PRESETS
 from studies.notebook import settle
+from studies.record import keep
 
 C = TypeVar("C")
 
@@ -198,6 +199,7 @@ def run_study(
             print(plan_text(config, prepared))
             return
         rows = execute(config, prepared)
+        keep(name, config)
         if not config.quiet:
             print(summary_text(config, prepared, rows))
             figures = importlib.import_module(f"figures.{name}")
