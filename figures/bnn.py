@@ -9,8 +9,10 @@ of predictions; reads `bnn_plane.csv` and writes posteriors over two weights. Wh
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +28,8 @@ MADE_BY = "python -m studies.bnn"
 FIGURE = ("arch", "norm", "dataset", "preset", "epochs", "train_images")
 """Rows that agree in these go into one figure."""
 KEY = ["config", "variant", "method", "instance"]
-OWN_NAMES = NAMES | {"standard-equal": "Standard, equal size", "fixed-scale": "ReLU scale fixed"}
-OWN_COLOURS = COLOURS | {"standard-equal": "#E69F00", "fixed-scale": "#009E73"}
+CURVES_A_ROW, DIAGRAMS_A_ROW = 3, 4
+"""Panels beside each other, at most: a figure is as wide as a page."""
 MARKERS = {"tanh": "o", "relu": "s", "figlu": "D"}
 
 
@@ -63,26 +65,37 @@ def _curves(folder: Path, name: str, rows: pd.DataFrame, curves: pd.DataFrame) -
     kinds = _kinds(rows[rows["method"] == "vi"])
     if not kinds:
         return []
+    columns = min(CURVES_A_ROW, len(kinds))
+    lines = math.ceil(len(kinds) / columns)
     figure, axes = plt.subplots(
-        2, len(kinds), figsize=(1.25 * COLUMN_IN * len(kinds), 3.6), sharex=True, layout="constrained",
-        squeeze=False,
+        2 * lines, columns, figsize=(2.05 * COLUMN_IN / CURVES_A_ROW * max(columns, 2), 0.4 + 2.9 * lines),
+        layout="constrained", squeeze=False,
     )  # fmt: skip
-    for column, (title, part) in enumerate(kinds):
-        for variant in sorted(part["variant"].unique(), key=list(OWN_NAMES).index):
+    for place in range(lines * columns):
+        line, column = divmod(place, columns)
+        pair = axes[2 * line : 2 * line + 2, column]
+        if place >= len(kinds):
+            for axis in pair:
+                axis.remove()
+            continue
+        title, part = kinds[place]
+        for variant in sorted(part["variant"].unique(), key=list(NAMES).index):
             own = curves.merge(part.loc[part["variant"] == variant, KEY], on=KEY)
-            for axis, value in zip(axes[:, column], ("train_nll", "test_acc")):
+            for axis, value in zip(pair, ("train_nll", "test_acc")):
                 points = [(e, *mean_interval(g[value].to_numpy())[:3]) for e, g in own.groupby("epoch")]
                 if not points:
                     continue
                 epochs, means, lows, highs = zip(*points)
-                axis.plot(epochs, means, color=OWN_COLOURS[variant], label=OWN_NAMES[variant], linewidth=1.3)
-                axis.fill_between(epochs, lows, highs, color=OWN_COLOURS[variant], alpha=0.15, linewidth=0)
-        axes[0, column].set_title(title)
-        axes[1, column].set(xlabel="epoch", ylim=(0, 1))
-    axes[0, 0].set_ylabel("training loss\n(nats, one sample)")
-    axes[1, 0].set_ylabel("test accuracy")
+                axis.plot(epochs, means, color=COLOURS[variant], label=NAMES[variant], linewidth=1.3)
+                axis.fill_between(epochs, lows, highs, color=COLOURS[variant], alpha=0.15, linewidth=0)
+        pair[0].set_title(_wrapped(title))
+        pair[0].tick_params(labelbottom=False)
+        pair[1].set(xlabel="epoch", ylim=(0, 1))
+        if column == 0:
+            pair[0].set_ylabel("training loss\n(nats, one sample)")
+            pair[1].set_ylabel("test accuracy")
     head = rows.iloc[0]
-    figure.legend(*_legend(axes[0]), loc="outside lower center", ncols=4)
+    figure.legend(*_legend(axes.flat), loc="outside lower center", ncols=4)
     figure.suptitle(f"{head['arch']}, {head['norm']} norm, on {head['dataset']}: means and 95 % intervals", fontsize=8)
     return save(figure, folder, name)
 
@@ -100,6 +113,12 @@ def _kinds(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return out
 
 
+def _wrapped(title: str) -> str:
+    """The title in lines of a panel's width, broken after commas."""
+    whole = title.replace(" ", "\xa0").replace(",\xa0", ", ")
+    return textwrap.fill(whole, 24, break_on_hyphens=False).replace("\xa0", " ")
+
+
 def _legend(axes: Iterable[Any]) -> tuple[list[Any], list[str]]:
     """Every line of all panels once."""
     found = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
@@ -110,24 +129,29 @@ def _reliability(folder: Path, name: str, rows: pd.DataFrame, bins: pd.DataFrame
     plt = pyplot()
     methods = [(str(m), part) for m, part in rows[rows["method"] != "vi"].groupby("method")]
     methods += _kinds(rows[rows["method"] == "vi"])
+    columns = min(DIAGRAMS_A_ROW, len(methods))
+    lines = math.ceil(len(methods) / columns)
     figure, axes = plt.subplots(
-        1, len(methods), figsize=(0.95 * COLUMN_IN * len(methods), 2.5), sharey=True, layout="constrained",
-        squeeze=False,
+        lines, columns, figsize=(2.05 * COLUMN_IN / DIAGRAMS_A_ROW * max(columns, 2), 0.4 + 2.25 * lines), sharey=True,
+        layout="constrained", squeeze=False,
     )  # fmt: skip
-    for axis, (title, part) in zip(axes[0], methods):
+    for axis in axes.flat[len(methods) :]:
+        axis.remove()
+    for axis, (title, part) in zip(axes.flat, methods):
         axis.plot([0, 1], [0, 1], color="0.6", linewidth=0.8)
-        for variant in sorted(part["variant"].unique(), key=list(OWN_NAMES).index):
+        for variant in sorted(part["variant"].unique(), key=list(NAMES).index):
             own = bins[bins["bins"] == "width"].merge(part.loc[part["variant"] == variant, KEY], on=KEY)
             own = own[own["count"] > 0]
             # Bins of all networks together, each weighted with its predictions.
             own = own.assign(c=own["confidence"] * own["count"], a=own["accuracy"] * own["count"])
             whole = own.groupby("bin")[["c", "a", "count"]].sum()
             axis.plot(whole["c"] / whole["count"], whole["a"] / whole["count"], "o-", markersize=2.5, linewidth=1,
-                      color=OWN_COLOURS[variant], label=OWN_NAMES[variant])  # fmt: skip
+                      color=COLOURS[variant], label=NAMES[variant])  # fmt: skip
         axis.set(xlabel="confidence", xlim=(0, 1), ylim=(0, 1))
-        axis.set_title(f"VI, {title}" if title.startswith("KL") else title)
-    axes[0, 0].set_ylabel("accuracy")
-    figure.legend(*_legend(axes[0]), loc="outside lower center", ncols=4)
+        axis.set_title(_wrapped(f"VI, {title}" if title.startswith("KL") else title))
+    for axis in axes[:, 0]:
+        axis.set_ylabel("accuracy")
+    figure.legend(*_legend(axes.flat[: len(methods)]), loc="outside lower center", ncols=4)
     return save(figure, folder, name)
 
 
@@ -135,8 +159,8 @@ def _rhat(folder: Path, rows: pd.DataFrame) -> list[Path]:
     plt = pyplot()
     figure, axis = plt.subplots(figsize=(1.15 * COLUMN_IN, 2.7), layout="constrained")
     for row in rows.to_dict("records"):
-        colour, marker = OWN_COLOURS[row["variant"]], MARKERS[row["activation"]]
-        label = f"{OWN_NAMES[row['variant']]}, {row['activation']}"
+        colour, marker = COLOURS[row["variant"]], MARKERS[row["activation"]]
+        label = f"{NAMES[row['variant']]}, {row['activation']}"
         axis.plot(row["rhat_weights_median"] - 1, row["rhat_predictions_median"] - 1, marker, color=colour,
                   label=label, markersize=5)  # fmt: skip
     axis.set(xscale="log", yscale="log", xlabel="R̂ − 1 of weights (median)", ylabel="R̂ − 1 of predictions (median)")
@@ -162,7 +186,7 @@ def _plane(folder: Path, plane: pd.DataFrame) -> list[Path]:
                         rasterized=True)  # fmt: skip
         modes = plane.loc[plane["variant"] == variant, "modes"].iloc[0]
         axis.set(xlabel="weight of unit 1", aspect="equal")
-        axis.set_title(f"{OWN_NAMES[variant]}: {modes} mode{'s' if modes != 1 else ''}")
+        axis.set_title(f"{NAMES[variant]}: {modes} mode{'s' if modes != 1 else ''}")
     np.atleast_1d(axes)[0].set_ylabel("weight of unit 2")
     return save(figure, folder, "bnn_plane")
 

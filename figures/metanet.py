@@ -27,8 +27,6 @@ FIGURE = ("arch", "dataset", "preset", "activations", "networks", "network_epoch
 """Rows that agree in these go into one figure."""
 TAUS = ("tau", "tau_permuted", "tau_rescaled")
 TABLE = (*FIGURE, "config", "variant", "reader", "part", "train_networks", "tau_low", "tau_high", *TAUS)
-ZOOS = COLOURS | {"smaller": "#E69F00"}
-LABELS = NAMES | {"smaller": "smaller"}
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#882255", "#6B6B6B")
 ROW_IN = 0.23
 """Height of a reader's row in inches."""
@@ -81,8 +79,8 @@ def _by_reader(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
     for i, (zoo, part) in enumerate(places):
         own = rows[(rows["variant"] == zoo) & (rows["part"] == part)]
         shift = 0.6 * (i - (len(places) - 1) / 2) / len(places)
-        label = f"{LABELS.get(zoo, zoo)}, matched" if part == "matched" else LABELS.get(zoo, zoo)
-        _bars(axis, own, "tau", readers, shift, ZOOS.get(zoo, "black"), "o", str(label), hollow=part == "matched")
+        label = f"{NAMES.get(zoo, zoo)}, matched" if part == "matched" else NAMES.get(zoo, zoo)
+        _bars(axis, own, "tau", readers, shift, COLOURS.get(zoo, "black"), "o", str(label), hollow=part == "matched")
     _names(axis, readers)
     axis.set(xlabel="Kendall's τ")
     _legend(axis, readers, ncols=2)
@@ -104,7 +102,7 @@ def _curves(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
             line["train_networks"], line["tau_low"], line["tau_high"], color=colour, alpha=0.08, linewidth=0
         )
     sizes = sorted(set(own["train_networks"]))
-    axis.set(xscale="log", xlabel="training networks", ylabel="Kendall's τ", title=LABELS.get(zoo, zoo))
+    axis.set(xscale="log", xlabel="training networks", ylabel="Kendall's τ", title=NAMES.get(zoo, zoo))
     axis.set_xticks(sizes, [str(size) for size in sizes], minor=False)
     axis.minorticks_off()
     _legend(axis, readers, ncols=2, fontsize=5.5)
@@ -121,7 +119,7 @@ def _moved(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
     for i, (name, (label, marker)) in enumerate(MOVED.items()):
         _bars(axis, own, name, readers, 0.2 * (i - 1), SERIES[i], marker, label)
     _names(axis, readers)
-    axis.set(xlabel="Kendall's τ", title=f"{LABELS.get(zoo, zoo)}, test networks moved")
+    axis.set(xlabel="Kendall's τ", title=f"{NAMES.get(zoo, zoo)}, test networks moved")
     _legend(axis, readers, ncols=3, columnspacing=0.8, handletextpad=0.3)
 
 

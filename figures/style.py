@@ -1,6 +1,7 @@
 """One look for all figures: colour-blind-safe, one colour a variant everywhere, legible at column width.
 
-Colours are those of Okabe and Ito (2008). Figures are saved as PNG and as PDF with embedded fonts.
+Colours are those of Okabe and Ito (2008), filled up from Tol's muted scheme (2021). Figures are saved as PNG and as PDF
+with embedded fonts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ COLOURS = {
     "bias": "#6B6B6B",
     "w-sigma": "#882255",
     "syre": "#000000",
+    "standard-equal": "#999933",
+    "smaller": "#999933",
+    "fixed-scale": "#332288",
 }
+"""One colour a variant; two names of one thing (a standard network with as many parameters as a W network) share it."""
 NAMES = {
     "standard": "Standard",
     "w": "W-Asymmetric",
@@ -29,6 +34,9 @@ NAMES = {
     "bias": "fixed biases",
     "w-sigma": "W and σ",
     "syre": "SyRe",
+    "standard-equal": "Standard, equal size",
+    "smaller": "Standard, equal size",
+    "fixed-scale": "ReLU scale fixed",
 }
 ALIGNED = {"none": "", "weight": " (weight matching)", "activation": " (activation matching)"}
 DASHES = {"none": "solid", "weight": (0, (4, 1.5)), "activation": (0, (1, 1.2))}
