@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup lmc test lint bench figures clean
+.PHONY: help setup lmc test lint bench claims figures clean
 
 help:
 	@echo "make lmc      set up if needed, then the main job: linear mode connectivity of ResNet-20 (minutes)"
@@ -12,6 +12,7 @@ help:
 	@echo "make setup    the environment alone, in $(VENV)"
 	@echo "make lint     format check, lint and types"
 	@echo "make bench    speed ratios"
+	@echo "make claims   work out which claims hold, write their lists into the READMEs"
 	@echo "make figures  draw all figures from results/"
 
 setup: $(STAMP)
@@ -36,6 +37,9 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+claims: $(STAMP)
+	$(BIN)/python -m studies.claims --docs README.md results/README.md
 
 figures: $(STAMP)
 	$(BIN)/python -m figures

@@ -1,0 +1,176 @@
+"""Claims: which published claims about parameter symmetries hold here, how surely, and how to check each.
+
+Nothing is trained and no figure is typed: `claims.csv` is worked out from the other tables of a results folder by the
+rule that `studies/claims_rules.py` writes down. A claim has a row for each setting in which it was confronted, and one
+without numbers if it was in none.
+
+    python -m studies.claims
+    python -m studies.claims --out my-results --quiet
+
+From a notebook: `from studies import claims; table = claims.run(claims.Config())`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from studies.cli import InputError, check_choice, check_folder, run_command
+from studies.notebook import settle
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from studies.claims_rules import Claim, Tables
+
+KEY = ("id", "setting")
+MARKS = ("<!-- claims -->", "<!-- /claims -->")
+"""What stands around the list in a document."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings of the table of claims."""
+
+    out: Path = Path("results")
+    """Folder of the other tables; `claims.csv` is written there."""
+    ids: tuple[str, ...] = ()
+    """Claims to print, by id; all of them if none is named."""
+    docs: tuple[Path, ...] = ()
+    """Markdown files whose list of claims, between its marks, is written anew: in a README the headline claims."""
+    quiet: bool = False
+    """No table on the terminal."""
+    debug: bool = False
+    """Show the traceback of a failure."""
+
+    def __post_init__(self) -> None:
+        settle(self)
+        for name in self.ids:
+            check_choice("ids", name, [claim.id for claim in all_claims()])
+        if not self.out.is_dir():
+            raise InputError(f"--out: {self.out} is no folder; `python -m studies.lmc` makes tables")
+        check_folder("out", self.out)
+        for file in self.docs:
+            if not file.is_file() or any(mark not in file.read_text(encoding="utf-8") for mark in MARKS):
+                raise InputError(f"--docs: {file} has no list between {MARKS[0]} and {MARKS[1]}")
+
+
+def all_claims() -> tuple[Claim, ...]:
+    """Every claim, in the order of the table."""
+    from studies import claims_landscape, claims_language, claims_readers
+
+    return (*claims_landscape.CLAIMS, *claims_readers.CLAIMS, *claims_language.CLAIMS)
+
+
+def rows_of(claim: Claim, tables: Tables) -> list[dict[str, Any]]:
+    """A row for each setting that the tables know, or one that says that there is none."""
+    from studies.claims_rules import NoRows, row_of
+
+    rows = []
+    for setting in claim.settings:
+        try:
+            checks = setting.checks(tables)
+        except NoRows:
+            continue
+        if checks:
+            rows.append(row_of(claim, setting, checks))
+    return rows or [row_of(claim, None, ())]
+
+
+def run(config: Config) -> pd.DataFrame:
+    """Work out all claims, write `claims.csv`, and the lists of `docs`.
+
+    Raises:
+        ValueError: a table of the folder cannot be read.
+    """
+    import pandas as pd
+
+    from asym.files import write_text
+    from studies.claims_rules import Tables
+
+    tables = Tables(config.out)
+    table = pd.DataFrame([row for claim in all_claims() for row in rows_of(claim, tables)])
+    write_text(config.out / "claims.csv", table.to_csv(index=False, lineterminator="\n"))
+    for file in config.docs:
+        write_text(file, with_list(file.read_text(encoding="utf-8"), table, headlines=file.parent.name != "results"))
+    return table
+
+
+def with_list(text: str, table: pd.DataFrame, *, headlines: bool) -> str:
+    """A document whose list of claims, between its marks, is that of the table."""
+    lines = headline_list(table) if headlines else full_list(table)
+    block = "\n".join([MARKS[0], *lines, MARKS[1]])
+    return re.sub(f"{re.escape(MARKS[0])}.*?{re.escape(MARKS[1])}", lambda _: block, text, flags=re.DOTALL)
+
+
+def headline_list(table: pd.DataFrame) -> list[str]:
+    """A line for each headline claim: every setting's verdict with its number."""
+    lines = ["| claim | published | here [95 % interval] |", "|---|---|---|"]
+    for name, rows in table[table["headline"]].groupby("id", sort=False):
+        found = "; ".join(
+            f"**{r['verdict']}** ({r['setting']}): {r['measure']} {_number(r)}" if r["setting"] else "not tested"
+            for r in rows.to_dict("records")
+        )
+        first = rows.iloc[0]
+        lines.append(f"| {name}: {first['claim']} | {first['published']} | {found} |")
+    return lines
+
+
+def full_list(table: pd.DataFrame) -> list[str]:
+    """A line for each claim and setting."""
+    lines = ["| id | claim | published (status) | setting | verdict | checks |", "|---|---|---|---|---|---|"]
+    for row in table.to_dict("records"):
+        checks = row["checks"] or row["note"]
+        published = f"{row['published']} ({row['published_status']})" if row["published"] != "–" else "–"
+        cells = (row["id"], row["claim"], published, row["setting"], row["verdict"], checks.replace("|", "\\|"))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _number(row: dict[Any, Any]) -> str:
+    from asym.intervals import Interval
+    from studies.claims_rules import spelt
+
+    return spelt(Interval(row["ours"], row["low"], row["high"], row["n"]))
+
+
+def summary_text(table: pd.DataFrame, ids: Sequence[str] = ()) -> str:
+    """The terminal's table, and how often each verdict was reached."""
+    from studies.claims_rules import VERDICTS
+    from studies.tables import render
+
+    shown = table[table["id"].isin(ids)] if ids else table
+    lines = [
+        [
+            r["id"],
+            f"{r['claim'][:64]:<64}",
+            f"{r['setting'][:34]:<34}",
+            r["verdict"],
+            _number(r) if r["setting"] else "–",
+        ]
+        for r in shown.to_dict("records")
+    ]
+    counts = table["verdict"].value_counts()
+    told = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if name in counts)
+    columns = ("id", "claim", "setting", "verdict", "first check")
+    return f"{render(columns, lines)}\n{len(table)} rows: {told}"
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """The command."""
+
+    def work(config: Config) -> None:
+        table = run(config)
+        if not config.quiet:
+            print(summary_text(table, config.ids))
+
+    about = (__doc__ or "").split("\n\n")[0]
+    return run_command(Config, lambda c: c, work, prog="python -m studies.claims", description=about, args=args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""Claims about networks that read weights: the asymmetric networks' paper on readers, ScaleGMN, Transformer-NFN.
+
+τ is Kendall's τ-b on test networks. Differences and their intervals are those of the studies' own tables: bootstrap
+over test networks, paired where both readers saw the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asym.intervals import Interval, share_interval
+from studies.claims_landscape import OWN, PAPER
+from studies.claims_rules import Check, Claim, NoRows, Setting, Tables, above, below, exactly, given, inside
+
+SCALE = "Scale Equivariant Graph Metanetworks"
+TRANSFORMER = "Equivariant NFNs for Transformers"
+CLOSE = 0.02
+"""τ within this of each other are about equal."""
+UNMOVED = 0.001
+"""A τ that changes by less has not changed."""
+TREES = ("boost", "forest", "stats", "stats-boost", "flat")
+ZOO = "small CNNs, digits"
+KINDS = ("one-seed", "many-seeds")
+
+
+def _between(tables: Tables, reader: str, part: str) -> Interval:
+    where: dict[str, Any] = {"part": part, "reader": reader, "other_reader": reader, "measure": "tau"}
+    rows = tables("metanet_differences", variant="w", other_variant="standard", **where)
+    return given(rows)
+
+
+def _a18(tables: Tables, part: str) -> list[Check]:
+    readers = ("flat", "dmc", "deepsets", "stats")
+    checks = []
+    for reader in readers:
+        try:
+            checks.append(above(f"τ on W minus τ on standard networks, {reader}", _between(tables, reader, part)))
+        except NoRows:
+            continue
+    if not checks:
+        raise NoRows(f"metanet_differences.csv has none of {', '.join(readers)}")
+    return checks
+
+
+def _against(tables: Tables, reader: str, other: str) -> Interval:
+    """τ of one reader minus that of another on the whole standard zoo, whichever way round the table has it."""
+    where: dict[str, Any] = {"part": "whole", "measure": "tau", "variant": "standard", "other_variant": "standard"}
+    try:
+        return given(tables("metanet_differences", reader=reader, other_reader=other, **where))
+    except NoRows:
+        mean, low, high, n = given(tables("metanet_differences", reader=other, other_reader=reader, **where))
+        return Interval(-mean, -high, -low, n)
+
+
+def _moved(tables: Tables, reader: str, move: str) -> tuple[float, float]:
+    row = tables("metanet_summary", reader=reader, variant="standard", part="whole").iloc[0]
+    return float(row["tau"]), float(row[f"tau_{move}"])
+
+
+def _b01(tables: Tables) -> list[Check]:
+    checks = []
+    for move in ("permuted", "rescaled"):
+        before, after = _moved(tables, "scale-gmn", move)
+        close = abs(before - after) < UNMOVED
+        checks.append(exactly(f"τ of ScaleGMN unchanged by {UNMOVED:g} on {move} networks", [close], [True]))
+    before, after = _moved(tables, "gmn", "rescaled")
+    checks.append(exactly("τ of the permutation-only reader changed", [abs(before - after) > UNMOVED], [True]))
+    return checks
+
+
+def _b02(tables: Tables) -> list[Check]:
+    return [above("τ of ScaleGMN minus permutation-only", _against(tables, "scale-gmn", "gmn"))]
+
+
+def _b04(tables: Tables) -> list[Check]:
+    return [
+        above("τ of ScaleGMN minus permutation-only with augmentation", _against(tables, "scale-gmn", "gmn+augment"))
+    ]
+
+
+def _n03(tables: Tables) -> list[Check]:
+    return [
+        inside(
+            "τ of ScaleGMN minus permutation-only on fixed gauges", _against(tables, "scale-gmn", "gmn+gauge"), CLOSE
+        )
+    ]
+
+
+def _a19(tables: Tables) -> list[Check]:
+    where: dict[str, Any] = {"part": "whole", "measure": "tau", "other_variant": "standard", "variant": "smaller"}
+    rows = tables("metanet_differences", **where)
+    rows = rows[rows["reader"] == rows["other_reader"]]
+    return [inside(f"τ on smaller minus standard, {r['reader']}", _interval(r), CLOSE) for r in rows.to_dict("records")]
+
+
+def _interval(row: dict[Any, Any]) -> Interval:
+    return Interval(float(row["difference"]), float(row["low"]), float(row["high"]), int(row["n"]))
+
+
+def _inr(tables: Tables, task: str, reader: str, other: str, measure: str) -> Interval:
+    return given(tables("inr_differences", task=task, reader=reader, other=other, measure=measure))
+
+
+def _b03(tables: Tables) -> list[Check]:
+    return [
+        above(f"accuracy of ScaleGMN minus {name}", _inr(tables, "classify", "scale-gmn", other, "accuracy"), 0.05)
+        for name, other in (("NFN", "nfn-np+matched"), ("permutation-only", "gmn+matched"), ("flat", "flat+matched"))
+    ]
+
+
+def _b05(tables: Tables) -> list[Check]:
+    worse = _inr(tables, "classify", "scale-gmn-b+matched", "scale-gmn", "accuracy")
+    better = _inr(tables, "edit", "scale-gmn-b+matched", "scale-gmn", "mse")
+    return [
+        below("accuracy, bidirectional minus forward", worse),
+        below("error of editing, bidirectional minus forward", better),
+    ]
+
+
+def _b06(tables: Tables) -> list[Check]:
+    return [
+        below(f"error of ScaleGMN minus {name}", _inr(tables, "edit", "scale-gmn", other, "mse"))
+        for name, other in (("no edit", "no-edit"), ("the mean image", "mean-image"), ("flat", "flat+matched"))
+    ]
+
+
+def _b07(tables: Tables) -> list[Check]:
+    rows = tables("metanet_summary", reader=("scale-gmn", "scale-gmn-b"), part="whole")
+    rows = rows[rows["activations"].str.contains("relu-tanh")]
+    if rows.empty:
+        raise NoRows("metanet_summary.csv has no zoo with both activations in one network")
+    return [
+        exactly(
+            f"τ of {r['reader']} unchanged on rescaled networks", [abs(r["tau"] - r["tau_rescaled"]) < UNMOVED], [1]
+        )
+        for r in rows.to_dict("records")
+    ]
+
+
+def _reading(tables: Tables, reader: str, kind: str, **where: Any) -> Interval:
+    """τ of a reader minus that of the published one, on all networks, split at random."""
+    given_where: dict[str, Any] = {"kind": kind, "reader": reader, "threshold": 0.0, "split": "random"} | where
+    return given(tables("transformer_metanet_differences", **given_where), n="test_networks")
+
+
+def _c01(tables: Tables, kind: str) -> list[Check]:
+    return [below(f"τ of {name} minus Transformer-NFN's", _reading(tables, name, kind)) for name in TREES]
+
+
+def _c02(tables: Tables, kind: str) -> list[Check]:
+    moves = tables("transformer_metanet_moves", kind=kind, threshold=0.0, reader="nfn", move="group-1")
+    count = int(tables("transformer_metanet_summary", kind=kind, reader="nfn").iloc[0]["test_networks"])
+    found = given(moves.assign(n=count), "change", "change_low", "change_high")
+    checks = [inside("change of Transformer-NFN's τ on moved networks", found, CLOSE)]
+    for name in ("flat", "stats", "boost", "forest"):
+        text = f"τ of {name} minus Transformer-NFN's, trained and tested on moved networks"
+        checks.append(below(text, _reading(tables, name, kind, split="augmented", spread=1.0)))
+    return checks
+
+
+def _c03(tables: Tables, kind: str) -> list[Check]:
+    checks = [inside("τ of the encoder alone minus the whole", _reading(tables, "nfn-encoder", kind), CLOSE)]
+    for name in ("nfn-embedding", "nfn-classifier"):
+        checks.append(below(f"τ of {name} minus the whole", _reading(tables, name, kind)))
+    return checks
+
+
+def _c04(tables: Tables) -> list[Check]:
+    rows = tables("audit", kind="continuous", arch=("transformer", "transformer-plain"), variant="standard")
+    whole = rows[rows["family"] == "all"].set_index(["arch", "point"])["found"]
+    heads = rows[rows["family"].str.endswith(" GL")]
+    published = heads.groupby(["arch", "point"])["found"].sum().reindex(whole.index).fillna(0)
+    return [exactly("transformers whose attention symmetries are all", whole, published)]
+
+
+def _n02(tables: Tables) -> list[Check]:
+    checks = []
+    for reader, sees in (("nfn-encoder", False), ("nfn-heads", True)):
+        rows = tables("transformer_metanet_heads", reader=reader)
+        n = int(rows["test_networks"].sum())
+        found = share_interval(round(float((rows["right"] * rows["test_networks"]).sum())), n)
+        text = f"share of pairings told apart by {reader}"
+        if sees:
+            checks.append(above(text, found, 0.6))
+        else:
+            shifted = Interval(found.mean - 0.5, found.low - 0.5, found.high - 0.5, n)
+            checks.append(inside(f"{text} minus chance", shifted, 0.1))
+    return checks
+
+
+def _low(tables: Tables, kind: str) -> list[Check]:
+    return [inside("τ of the low-rank form minus the whole", _reading(tables, "nfn-low", kind), CLOSE)]
+
+
+def _by_kind(checks: Any) -> tuple[Setting, ...]:
+    return tuple(
+        Setting(f"digit transformers, D = 16, {kind}", "transformer_metanet", lambda t, kind=kind: checks(t, kind))
+        for kind in KINDS
+    )
+
+
+CLAIMS = (
+    Claim("A18", PAPER, "Accuracy is easier to read off the weights of W networks",
+          "MLP .389 → .864, DMC .787 → .911, DeepSets .617 → .858, StatNN .866 → .935", "second-hand",
+          (Setting(ZOO, "metanet", lambda t: _a18(t, "whole")),
+           Setting(f"{ZOO}, accuracies of both zoos matched", "metanet", lambda t: _a18(t, "matched"))), headline=True),
+    Claim("A19", PAPER, "Parameter count does not explain it", "“little to no change”", "verified",
+          (Setting(ZOO, "metanet --variants standard smaller", _a19),)),
+    Claim("B01", SCALE, "ScaleGMN does not change when networks are permuted or rescaled", "theorem", "verified",
+          (Setting(ZOO, "metanet", _b01),)),
+    Claim("B02", SCALE, "ScaleGMN reads accuracy at least as well as permutation-only readers", "≈ .93 against ≈ .927",
+          "second-hand", (Setting(ZOO, "metanet", _b02),), headline=True),
+    Claim("B03", SCALE, "ScaleGMN tells classes of implicit networks far better", "MNIST 96.6 against 91.4 %",
+          "second-hand", (Setting("sine networks of digits", "inr", _b03),), headline=True),
+    Claim("B04", SCALE, "No need of augmentation", "–", "verified", (Setting(ZOO, "metanet", _b04),)),
+    Claim("B05", SCALE, "The bidirectional form can be much worse or better", "–", "verified",
+          (Setting("sine networks of digits", "inr", _b05),)),
+    Claim("B06", SCALE, "Networks can be edited through their weights", "mean squared errors", "second-hand",
+          (Setting("sine networks of digits", "inr", _b06),)),
+    Claim("B07", SCALE, "Several activations inside one network can be read", "–", "verified",
+          (Setting(ZOO, "metanet --activations relu-tanh", _b07),),
+          elsewhere="invariance with mixed activations: tests/metanets/test_metanets_scale_gmn.py"),
+    Claim("C01", TRANSFORMER, "Transformer-NFN predicts accuracy better than every baseline",
+          "AG News .910, runner-up ≈ .879; MNIST .905", "second-hand", _by_kind(_c01), headline=True),
+    Claim("C02", TRANSFORMER, "It stays put when networks are moved along the group, the others fall",
+          "gap .031 → .082", "verified", _by_kind(_c02)),
+    Claim("C03", TRANSFORMER, "The encoder carries most of the information", ".902 of .905", "verified",
+          _by_kind(_c03)),
+    Claim("C04", TRANSFORMER, "The given group is all the symmetry there is", "theorem, of bare attention", "derived",
+          (Setting("transformer blocks, narrow copies", "audit --points 3", _c04),)),
+    Claim("C05", TRANSFORMER, "The layer is the general equivariant one", "theorem, for its stable terms", "derived",
+          elsewhere="dimension = that of the null space: tests/metanets/test_metanets_transformer_nfn.py"),
+    Claim("C06", TRANSFORMER, "Cost O(d e h D² max(D_q, D_k, D_v))", "memory D³ not said", "derived",
+          elsewhere="python -m benchmarks transformer-nfn transformer-nfn-curve"),
+    Claim("N02", OWN, "Transformer-NFN cannot see which heads belong together, the head-aware form can", "–", "derived",
+          (Setting("paired and re-paired transformers", "transformer_metanet", _n02),), headline=True),
+    Claim("N03", OWN, "Fixing the gauge and reading permutation-only is as good as ScaleGMN", "open question", "–",
+          (Setting(ZOO, "metanet", _n03),), headline=True),
+    Claim("P05", OWN, "Low-rank coefficients cost Transformer-NFN nothing", "–", "–", _by_kind(_low)),
+)  # fmt: skip
