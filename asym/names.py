@@ -70,3 +70,23 @@ NORMS = ("group", "batch", "layer", "none")
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam", "adamw")
 
 PRESETS = ("smoke", "laptop", "paper")
+
+LAUNCHERS = ("local", "ray", "slurm")
+"""Who runs the tasks of a study."""
+
+SLURM_OPTIONS = (
+    "account",
+    "cluster",
+    "comment",
+    "constraint",
+    "exclude",
+    "gres",
+    "licenses",
+    "mem_gb",
+    "nodelist",
+    "partition",
+    "qos",
+    "reservation",
+    "time",
+)
+"""Options of jobs: those of `sbatch`, with `time` in minutes and `mem_gb` in gigabytes; `cluster` is slurm or local."""

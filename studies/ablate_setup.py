@@ -61,7 +61,7 @@ def prepare(config: Config) -> list[Prepared]:
         InputError, ValueError, FileNotFoundError: for whatever cannot work, naming the factor where it is one's own.
     """
     first = lmc_config(config, "standard")
-    resolve = functools.partial(resolve_device, config.device)
+    resolve = functools.partial(resolve_device, config)
     data_args = DataArgs.of(config, first.preset_defaults("standard").dataset, config.train_size)
     check_places(config, {k: v for name in config.factors for k, v in tables(name).items()})
     device, data = resolve(), data_args.load()

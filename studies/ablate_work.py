@@ -12,6 +12,7 @@ from asym.store import read_table, update_table
 from studies.ablate import GROUP, Config, table_name, tables
 from studies.ablate_measure import Group, measure_group
 from studies.ablate_setup import Prepared
+from studies.launching import launcher_of
 from studies.lmc import VALUES
 from studies.lmc_work import choose_rates
 from studies.progress import Progress
@@ -74,6 +75,7 @@ def _execute(config: Config, prepared: Prepared, device: str, where: dict[str, s
             measure_group,
             [(groups[i],) for i in order],
             jobs=default_jobs(config, device, len(groups)),
+            launcher=launcher_of(config),
             on_tick=progress.add,
             on_result=keep,
         )

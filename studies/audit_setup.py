@@ -14,7 +14,7 @@ from studies.audit import SWAPS, TABLES, Config
 from studies.audit_nets import Net, fitted
 from studies.audit_work import KIND, VERSION, Task, stored_config
 from studies.cli import InputError
-from studies.setup import check_places, check_stored
+from studies.setup import check_no_gpu, check_places, check_stored
 
 POINTS = {"smoke": 1, "laptop": 3, "paper": 5}
 SWAP_KAPPAS = {"smoke": (0.0, 1.0), "laptop": (0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)}
@@ -29,6 +29,7 @@ def prepare(config: Config) -> list[Task]:
     Raises:
         InputError, ValueError: for whatever cannot work; an architecture that turns out untraceable is no such case.
     """
+    check_no_gpu(config)
     check_places(config, TABLES)
     nets = [network(config, arch) for arch in config.archs]
     points = config.points if config.points is not None else POINTS[config.preset]

@@ -11,6 +11,7 @@ from asym.populations import run_tasks
 from asym.store import read_table, update_table
 from studies.audit import GROUP, KEY, SWAP_KEY, TABLES, Config
 from studies.audit_work import Task, measure
+from studies.launching import launcher_of
 from studies.progress import Progress
 from studies.setup import default_jobs, stamp
 from studies.tables import VOLATILE, render, summarise
@@ -31,6 +32,7 @@ def execute(config: Config, tasks: list[Task]) -> pd.DataFrame:
             measure,
             [(task,) for task in tasks],
             jobs=default_jobs(config, "cpu", len(tasks)),
+            launcher=launcher_of(config),
             on_tick=progress.add,
             on_result=keep,
         )

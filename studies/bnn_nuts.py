@@ -36,8 +36,18 @@ from studies import bnn_plane
 from studies.bnn import SAMPLED, TABLES, Config
 from studies.bnn_chains import CLASSES, RULES, VERSION, Lengths, Task, data_of, draw, network_of
 from studies.cli import InputError
+from studies.launching import launcher_of
 from studies.progress import Progress
-from studies.setup import DataArgs, check_domain, check_places, check_stored, default_jobs, resolve_device, stamp
+from studies.setup import (
+    DataArgs,
+    check_domain,
+    check_no_gpu,
+    check_places,
+    check_stored,
+    default_jobs,
+    resolve_device,
+    stamp,
+)
 from studies.tables import VOLATILE, render
 
 KINDS = (("standard", "tanh"), ("w", "tanh"), ("standard", "relu"), ("fixed-scale", "relu"), ("w", "relu"),
@@ -55,8 +65,9 @@ def prepare(config: Config) -> list[Task]:
     Raises:
         InputError, ValueError, FileNotFoundError: for whatever cannot work.
     """
-    if resolve_device(config.device) != "cpu" and config.device != "auto":
+    if resolve_device(config) != "cpu" and config.device != "auto":
         raise InputError(f"--device: got {config.device}, chains on small networks run on the cpu")
+    check_no_gpu(config)
     check_places(config, TABLES)
     args = DataArgs.of(config, "digits")
     data = args.load()
@@ -97,7 +108,11 @@ def execute(config: Config, tasks: list[Task]) -> pd.DataFrame:
     where = stamp("cpu")
     with Progress(len(tasks), f"{len(tasks)} chains", quiet=config.quiet) as progress:
         results = run_tasks(
-            draw, [(t,) for t in tasks], jobs=default_jobs(config, "cpu", len(tasks)), on_tick=progress.add
+            draw,
+            [(t,) for t in tasks],
+            jobs=default_jobs(config, "cpu", len(tasks)),
+            launcher=launcher_of(config),
+            on_tick=progress.add,
         )
     rows = []
     for variant, activation in KINDS:

@@ -55,7 +55,7 @@ def prepare(config: Config) -> list[Job]:
     Raises:
         InputError, ValueError, FileNotFoundError: for whatever cannot work.
     """
-    device = resolve_device(config.device)
+    device = resolve_device(config)
     check_places(config, TABLES)
     smoke = config.preset == "smoke"
     train_size = config.train_size if config.train_size is not None else 200 if smoke else None

@@ -17,6 +17,7 @@ from asym.store import config_hash, read_table, update_table
 from studies.bnn import KEY, TABLES, Config
 from studies.bnn_setup import Job
 from studies.bnn_vi import SCORES, Measured, Plain, Variational, measure_ensemble, measure_plain, measure_posterior
+from studies.launching import launcher_of
 from studies.progress import Progress
 from studies.setup import default_jobs, stamp
 from studies.tables import VOLATILE, interval_text, render, summarise
@@ -50,7 +51,7 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
 
         results = run_tasks(
             work, [(t,) for t in tasks], jobs=default_jobs(config, device, len(tasks)),
-            on_tick=progress.add, on_result=keep,
+            launcher=launcher_of(config), on_tick=progress.add, on_result=keep,
         )  # fmt: skip
     for task, result in zip(tasks, results):
         found[id(task)] = result

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from asym.names import PRESETS
+from studies.launching import check_launch
 from studies.notebook import settle
 from studies.record import keep
 
@@ -55,7 +56,13 @@ class CommonConfig:
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     jobs: int | None = None
-    """Processes of one thread each."""
+    """Processes of one thread each; with --launcher ray or slurm, workers at a time."""
+    launcher: Literal["local", "ray", "slurm"] = "local"
+    """Who works: processes of this machine, a Ray cluster or Slurm jobs; all workers must see the folder --runs."""
+    gpus_per_worker: float | None = None
+    """With --launcher ray or slurm: a GPU, or a share of one such as 0.25, for each worker."""
+    slurm: tuple[str, ...] = ()
+    """With --launcher slurm: options of the jobs, such as partition=gpu time=60 mem_gb=8 (time in minutes)."""
     retrain: bool = False
     """Train damaged runs again instead of stopping at them."""
     dry_run: bool = False
@@ -74,6 +81,7 @@ class CommonConfig:
             raise InputError(f"--dataset-name: got {self.dataset_name!r}, must be letters, digits, '_', '.', '+', '-'")
         if self.image_size is not None and not str(self.dataset).startswith("imagefolder:"):
             raise InputError("--image-size: has no meaning without --dataset imagefolder:PATH")
+        check_launch(self)
 
 
 def parse(config_class: type[C], args: Sequence[str], *, prog: str, description: str) -> C:

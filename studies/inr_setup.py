@@ -109,7 +109,7 @@ def prepare(config: Config) -> Plan:
         InputError, ValueError, FileNotFoundError: for whatever cannot work.
     """
     preset = PRESETS[config.preset]
-    device = resolve_device(config.device)
+    device = resolve_device(config)
     check_places(config, TABLES)
     train_size = config.train_size or preset.train_size
     data_args = DataArgs.of(config, preset.dataset, train_size)

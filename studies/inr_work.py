@@ -28,8 +28,9 @@ from studies.inr_tables import (
     relative,
     summary,
 )
+from studies.launching import launcher_of
 from studies.progress import Progress
-from studies.setup import DataArgs, default_jobs, stamp
+from studies.setup import DataArgs, default_jobs, device_here, stamp
 from studies.tables import VOLATILE
 
 TIMES = (*VOLATILE, "epoch_s")
@@ -52,6 +53,7 @@ def execute(config: Config, plan: Plan) -> pd.DataFrame:
             fit_piece,
             [(piece, plan.data, runs, device) for piece in plan.pieces],
             jobs=default_jobs(config, device, len(plan.pieces)),
+            launcher=launcher_of(config),
             on_tick=progress.add,
         )
     spent = {split: sum(s for where_, s in took if where_ == split) for split in SPLITS}
@@ -60,7 +62,7 @@ def execute(config: Config, plan: Plan) -> pd.DataFrame:
     write(config, "inr_fits", fits(labels, spent, plan.columns).assign(**where), TIMES)
 
     values: dict[tuple[str, str], list[np.ndarray]] = {}
-    sets = load_sets(tuple(plan.pieces), plan.data, runs, device)
+    sets = load_sets(tuple(plan.pieces), plan.data, runs, device_here(device))
     if "edit" in config.tasks:
         rows, found, pictures = baselines(plan, sets)
         values |= {("edit", reader): [each] for reader, each in found.items()}
@@ -88,6 +90,7 @@ def execute(config: Config, plan: Plan) -> pd.DataFrame:
             read,
             [(task,) for task in plan.tasks],
             jobs=default_jobs(config, device, len(plan.tasks)),
+            launcher=launcher_of(config),
             on_tick=progress.add,
             on_result=keep,
         )

@@ -39,7 +39,7 @@ def prepare(config: Config) -> list[Job]:
         InputError, ValueError, FileNotFoundError: for whatever cannot work.
     """
     first = config.preset_defaults(config.variants[0])
-    device = resolve_device(config.device)
+    device = resolve_device(config)
     check_places(config, TABLES)
     data_args = DataArgs.of(config, first.dataset, config.train_size)
     data = data_args.load()

@@ -12,6 +12,7 @@ import pandas as pd
 from asym.populations import run_tasks
 from asym.store import read_table, update_table
 from studies.cli import CommonConfig
+from studies.launching import launcher_of
 from studies.lmc import GROUP, KEY, TABLES, VALUES, Config, Job
 from studies.lmc_pairs import PATH_EPOCHS, CheckpointTask, Task, Trial, measure_checkpoints, measure_pair, tune
 from studies.progress import Progress
@@ -50,6 +51,7 @@ def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
             measure_checkpoints if config.checkpoints else measure_pair,
             [(task,) for task in tasks],
             jobs=default_jobs(config, device, len(tasks)),
+            launcher=launcher_of(config),
             on_tick=progress.add,
             on_result=keep,
         )
@@ -118,6 +120,7 @@ def choose_rates(
             tune,
             [(trial,) for _, _, trial in trials],
             jobs=default_jobs(config, device, len(trials)),
+            launcher=launcher_of(config),
             on_tick=progress.add,
         )
     rows, names = [], [name for name, _, _ in trials]

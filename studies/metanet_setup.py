@@ -112,7 +112,7 @@ def prepare(config: Config) -> Prepared:
     Raises:
         InputError, ValueError, FileNotFoundError: for whatever cannot work.
     """
-    device = resolve_device(config.device)
+    device = resolve_device(config)
     check_places(config, TABLES)
     preset = PRESETS[config.preset]
     names = ("networks", "zoo_epochs", "readers", "epochs", "repeats", "sizes", "lrs")

@@ -11,6 +11,7 @@ import pandas as pd
 
 from asym.populations import run_tasks
 from asym.store import read_table, update_table
+from studies.launching import launcher_of
 from studies.metanet import KEY, TABLES, Config
 from studies.metanet_cost import measure_cost
 from studies.metanet_read import Read, Reading, open_zoo, read, splits_of
@@ -110,7 +111,7 @@ def _read_all(
     with Progress(total, f"{label}: {len(readings)} trainings", quiet=config.quiet) as progress:
         run_tasks(
             read, [(r,) for r in readings], jobs=default_jobs(config, prepared.device, len(readings)),
-            on_tick=progress.add, on_result=keep,
+            launcher=launcher_of(config), on_tick=progress.add, on_result=keep,
         )  # fmt: skip
 
 
@@ -127,7 +128,9 @@ def _costs(config: Config, prepared: Prepared, groups: Sequence[Group], where: d
     whole = [group for group in groups if group.item.part == "whole"]
     unknown: dict[str, float] = {"peak_mb": float("nan")}
     tasks = [(group.results[0].reading,) for group in whole]
-    measured = run_tasks(measure_cost, tasks) if prepared.defaults.memory else [unknown] * len(tasks)
+    measured = [unknown] * len(tasks)
+    if prepared.defaults.memory:
+        measured = run_tasks(measure_cost, tasks, launcher=launcher_of(config))
     rows = [cost_row(group, found) | where for group, found in zip(whole, measured)]
     update_table(config.out / "metanet_cost.csv", pd.DataFrame(rows), list(TABLES["metanet_cost"]), VOLATILE)
 

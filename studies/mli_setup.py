@@ -50,7 +50,7 @@ def prepare(config: Config) -> list[Family]:
         InputError, ValueError, FileNotFoundError: for whatever cannot work.
     """
     preset = PRESETS[config.preset]
-    device = resolve_device(config.device)
+    device = resolve_device(config)
     check_places(config, TABLES)
     recipes = recipes_of(config)
     data_args = DataArgs.of(config, preset.dataset, config.train_size)

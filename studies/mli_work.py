@@ -9,6 +9,7 @@ import pandas as pd
 
 from asym.populations import run_tasks
 from asym.store import read_table, update_table
+from studies.launching import launcher_of
 from studies.mli import KEY, TABLES, Config, Family
 from studies.mli_paths import measure_chunk, path_epochs
 from studies.mli_setup import lr_edges
@@ -42,6 +43,7 @@ def execute(config: Config, families: list[Family]) -> pd.DataFrame:
             measure_chunk,
             [(task,) for task in tasks],
             jobs=default_jobs(config, device, len(tasks)),
+            launcher=launcher_of(config),
             on_tick=progress.add,
             on_result=keep,
         )

@@ -45,7 +45,7 @@ def prepare(config: Config) -> Prepared:
         InputError, ValueError, FileNotFoundError, ModuleNotFoundError: for whatever cannot work.
     """
     values = settings(config)
-    device = resolve_device(config.device)
+    device = resolve_device(config)
     check_places(config, {name: key for name, key in TABLES.items() if name.split("_")[1] in (*config.parts, "tuning")})
     if values.sizes.block == values.sizes.radius == 0:
         raise InputError("--block and --radius: are both 0; a model needs one of them")

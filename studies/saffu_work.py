@@ -14,6 +14,7 @@ import pandas as pd
 from asym.populations import run_tasks
 from asym.populations.workers import prepare_process
 from asym.store import read_table, update_table
+from studies.launching import launcher_of
 from studies.progress import Progress
 from studies.saffu import TABLES, Config
 from studies.saffu_cost import timed
@@ -98,6 +99,7 @@ class _Work:
                 function,
                 [(task,) for task in tasks],
                 jobs=default_jobs(self.config, self.prepared.device, len(tasks)),
+                launcher=launcher_of(self.config),
                 on_tick=progress.add,
                 on_result=keep,
             )
@@ -151,7 +153,8 @@ class _Work:
             sum(t.net.steps for t in trials), f"tuning: {len(trials)} networks", quiet=self.config.quiet
         ) as bar:
             jobs = default_jobs(self.config, self.prepared.device, len(trials))
-            rows = run_tasks(validate, [(trial,) for trial in trials], jobs=jobs, on_tick=bar.add)
+            launcher = launcher_of(self.config)
+            rows = run_tasks(validate, [(trial,) for trial in trials], jobs=jobs, launcher=launcher, on_tick=bar.add)
         found: dict[tuple[str, float], dict[float, float]] = {}
         for row in rows:
             found.setdefault((row["arm"], row["fraction"]), {})[row["lr"]] = row["val_loss"]
@@ -174,7 +177,7 @@ class _Work:
                     with ProcessPoolExecutor(1, context, initializer=prepare_process) as pool:
                         rows, _ = pool.submit(timed, trial).result()
                 else:
-                    rows, _ = run_tasks(timed, [(trial,)])[0]
+                    rows, _ = run_tasks(timed, [(trial,)], launcher=launcher_of(self.config))[0]
                     rows = [row | {"peak_mb": math.nan} for row in rows]
                 self.keep("cost", rows, None, [])
                 progress.add(1)

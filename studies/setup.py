@@ -15,6 +15,7 @@ from asym.models import get_arch
 from asym.populations import Plan, Population, cpu_count, train_chunk
 from asym.store import CorruptRun, Store, read_table
 from studies.cli import CommonConfig, InputError, check_folder
+from studies.launching import check_engine
 from studies.tables import commit, device_name
 
 
@@ -54,15 +55,16 @@ def _load(args: DataArgs) -> Any:
 
 
 def check_places(config: CommonConfig, tables: Mapping[str, Sequence[str]]) -> None:
-    """Find out now, not after hours, that folders cannot be written to or that a table is not this study's.
+    """Find out now, not after hours, that there is no launcher, no folder to write to, or a table that is another's.
 
     Args:
         config: names the folders.
         tables: name of a table → the columns that make its rows unique.
 
     Raises:
-        InputError: naming the flag and the folder or file.
+        ValueError: naming the flag and the folder or file.
     """
+    check_engine(config)
     check_folder("out", config.out)
     check_folder("runs", config.runs)
     for name, key in tables.items():
@@ -106,12 +108,21 @@ def check_stored(config: CommonConfig, stored: Iterable[tuple[str, dict[str, Any
                 store.discard(kind, what)
 
 
-def resolve_device(name: str) -> str:
+def resolve_device(config: CommonConfig) -> str:
     """`cpu`, `cuda:N` or `mps` from the flag; `auto` takes an accelerator if there is one.
+
+    Workers of other machines compute on the processor, or on the GPU that they are given, which this machine may lack.
 
     Raises:
         InputError: if the device is unknown or missing.
     """
+    name = config.device
+    if config.launcher != "local":
+        if config.gpus_per_worker is None:
+            return "cpu"
+        if config.dry_run and not torch.cuda.is_available():
+            raise InputError("--dry-run: times a few steps here, where no GPU is; leave out --gpus-per-worker")
+        return "cuda:0"
     if name == "auto":
         return "cuda:0" if torch.cuda.is_available() else "cpu"
     try:
@@ -125,6 +136,17 @@ def resolve_device(name: str) -> str:
     except RuntimeError:
         raise InputError(f"--device: unknown {name!r}; valid: auto, cpu, cuda, cuda:N, mps") from None
     return "cuda:0" if name == "cuda" else name
+
+
+def check_no_gpu(config: CommonConfig) -> None:
+    """Raise an `InputError` if GPUs are asked for by a study that computes on processors."""
+    if config.gpus_per_worker is not None:
+        raise InputError("--gpus-per-worker: has no meaning here, this study computes on processors")
+
+
+def device_here(device: str) -> str:
+    """The device, or `cpu` for what a command without a GPU does itself beside the work of its workers."""
+    return "cpu" if device.startswith("cuda") and not torch.cuda.is_available() else device
 
 
 def default_jobs(config: CommonConfig, device: str, tasks: int) -> int:

@@ -34,10 +34,12 @@ def commit() -> str:
 
 
 def device_name(device: str) -> str:
-    """What a row says of the device: `cpu`, or the accelerator's name."""
+    """What a row says of the device: `cpu`, or the accelerator's name; that of a worker's cannot be known here."""
     import torch
 
-    return torch.cuda.get_device_name(torch.device(device)) if device.startswith("cuda") else device
+    if device.startswith("cuda") and torch.cuda.is_available():
+        return torch.cuda.get_device_name(torch.device(device))
+    return device
 
 
 def summarise(rows: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> pd.DataFrame:

@@ -100,7 +100,7 @@ def prepare(config: Config) -> Prepared:
     Raises:
         InputError, ValueError, FileNotFoundError: for whatever cannot work.
     """
-    device = resolve_device(config.device)
+    device = resolve_device(config)
     check_places(config, TABLES)
     names = ("networks", "zoo_epochs", "dim", "readers", "thresholds", "spreads", "epochs", "repeats")
     given: dict[str, Any] = {name: getattr(config, name) for name in names if getattr(config, name) is not None}

@@ -12,6 +12,7 @@ import pandas as pd
 from asym.populations import run_tasks
 from asym.rank_metrics import Ranks, label_noise_ceiling, mean_absolute_error, r_squared
 from asym.store import read_table, update_table
+from studies.launching import launcher_of
 from studies.progress import Progress
 from studies.setup import default_jobs, stamp, time_epoch
 from studies.tables import VOLATILE, interval_text, render
@@ -45,7 +46,8 @@ def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
     tasks = sorted(places, key=lambda r: -_cost(r))
     with Progress(total, f"readers: {len(tasks)} trainings", quiet=config.quiet) as progress:
         jobs = default_jobs(config, prepared.device, len(tasks))
-        run_tasks(read, [(r,) for r in tasks], jobs=jobs, on_tick=progress.add, on_result=keep)
+        launcher = launcher_of(config)
+        run_tasks(read, [(r,) for r in tasks], jobs=jobs, launcher=launcher, on_tick=progress.add, on_result=keep)
     groups = []
     for item in items(config, prepared):
         results = sorted(found[item_key(item)], key=lambda r: places[r.reading][1])

@@ -9,6 +9,7 @@ from asym.populations import Plan, Population, run_tasks
 from asym.populations.zoo_nets import ZooPlan, assemble, label_chunk
 from asym.store import Store
 from studies.cli import CommonConfig
+from studies.launching import launcher_of
 from studies.progress import Progress
 from studies.setup import DataArgs, default_jobs
 
@@ -31,7 +32,8 @@ def train_zoos(config: CommonConfig, families: Sequence[Any], data: DataArgs, de
     total = sum(member.recipe.epochs for task in tasks for member in task[1].members)
     count = sum(len(task[1].members) for task in tasks)
     with Progress(total, f"{count} {what}", quiet=config.quiet) as progress:
-        run_tasks(label_task, tasks, jobs=default_jobs(config, device, len(tasks)), on_tick=progress.add)
+        jobs, launcher = default_jobs(config, device, len(tasks)), launcher_of(config)
+        run_tasks(label_task, tasks, jobs=jobs, launcher=launcher, on_tick=progress.add)
     run_tasks(assemble_task, [(str(config.runs), family.plan, data, device) for family in own])
 
 

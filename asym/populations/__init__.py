@@ -1,6 +1,7 @@
 """Many networks of one architecture, trained and held as one object."""
 
 from asym.populations.evaluate import Evaluator, path, reestimate_running, subset
+from asym.populations.launch import Launcher
 from asym.populations.layout import Layout
 from asym.populations.plan import Plan, forward_flop, make_plan
 from asym.populations.population import RECIPE_VERSION, Architecture, Member, Population
@@ -22,6 +23,7 @@ __all__ = [
     "RECIPE_VERSION",
     "Architecture",
     "Evaluator",
+    "Launcher",
     "Layout",
     "Member",
     "Plan",

@@ -74,7 +74,7 @@ def forward_flop(network: nn.Module, input_shape: tuple[int, ...]) -> int:
 def supports_bfloat16(device: torch.device) -> bool:
     """Whether bfloat16 arithmetic is native, not emulated."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu":
         return False
     probes = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))

@@ -15,7 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asym.populations.launch import Launcher
 
 _ticks: Any = None
 
@@ -50,26 +53,32 @@ def run_tasks(
     arguments: Sequence[tuple[Any, ...]],
     *,
     jobs: int = 1,
+    launcher: Launcher | None = None,
     on_tick: Callable[[float], None] = lambda amount: None,
     on_result: Callable[[Any], None] = lambda result: None,
 ) -> list[Any]:
     """`[function(*a) for a in arguments]`, in `jobs` processes; results in the order of `arguments`.
 
-    With one job, or one task, the work is done in this process.
+    With one job, or one task, the work is done in this process; with a launcher, by its workers, however few the tasks.
 
     Args:
         function: a module-level function.
         arguments: one tuple a task, picklable.
         jobs: number of processes, at least 1.
+        launcher: other machines that do the work (`asym.populations.launch`).
         on_tick: receives the amounts that tasks `tick`, in this process.
         on_result: receives each result as soon as it is there, in this process.
 
     Raises:
-        WorkerLost: if a worker died.
+        WorkerLost: if a worker died; with a launcher, if a task lost its worker too often.
         Exception: the first exception that a task raised; tasks not yet started are dropped.
     """
     if jobs < 1:
         raise ValueError(f"jobs: must be at least 1, got {jobs}")
+    if launcher is not None and arguments:
+        from asym.populations.launch import run_remote
+
+        return run_remote(function, arguments, launcher, on_tick=on_tick, on_result=on_result)
     if min(jobs, len(arguments)) <= 1:
         return _run_here(function, arguments, on_tick, on_result)
     context = multiprocessing.get_context("spawn")

@@ -1,0 +1,381 @@
+"""Tasks on Ray and on Slurm (here: submitit's processes that are treated like jobs).
+
+Functions for workers live in this module: they find it as the command does.
+"""
+
+import dataclasses
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pandas as pd
+import pytest
+import torch
+
+from asym.data import load
+from asym.names import LAUNCHERS
+from asym.nn import Variant
+from asym.populations import (
+    Architecture,
+    Launcher,
+    Member,
+    Population,
+    Recipe,
+    WorkerLost,
+    chunks_of,
+    plan_for,
+    run_tasks,
+    tick,
+    train_or_load,
+)
+from asym.populations import engines as engines_module
+from asym.populations.engines import Lost
+from asym.populations.remote import Done, Failed, Place, Pulse, beating, call
+from asym.store import CorruptRun, Store, read_table
+from studies import audit, lmc
+from studies.cli import CommonConfig, InputError
+from studies.tables import VOLATILE
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*subprocess .* is still running:ResourceWarning",  # those that Ray keeps until this process ends
+    "ignore:.*Ray will no longer override accelerator:FutureWarning",
+)
+EPOCHS = 3
+
+
+@pytest.fixture(scope="module")
+def engine_options():
+    """Ray is started once, for all tests of this file, with two workers."""
+    before = os.environ.get("RAY_ADDRESS")
+    os.environ["RAY_ADDRESS"] = "local"
+    yield {"ray": {"engine": "ray"}, "slurm": {"engine": "slurm", "slurm": {"cluster": "local"}}}
+    import ray
+
+    ray.shutdown()
+    os.environ.pop("RAY_ADDRESS") if before is None else os.environ.update(RAY_ADDRESS=before)
+
+
+@pytest.fixture
+def launchers(engine_options, tmp_path):
+    """Engine → launcher of two workers."""
+    return {name: Launcher(folder=tmp_path / "runs", at_once=2, **o) for name, o in engine_options.items()}
+
+
+def train(runs, chunk, plan, marker):
+    """Train a chunk; the first process that comes to the end of its second epoch is killed there."""
+    epochs = 0
+
+    def epoch(networks):
+        nonlocal epochs
+        epochs += 1
+        tick(networks)
+        if marker is not None and epochs == 2 and not Path(marker).exists():
+            Path(marker).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    data = load("digits", train_size=100)
+    return train_or_load(Store(runs), chunk, data, plan, on_epoch=epoch).theta, torch.get_num_threads()
+
+
+def die(marker):
+    """End this process, each time."""
+    with open(marker, "a") as stream:
+        stream.write(".")
+    os._exit(3)
+
+
+def corrupt(path):
+    raise CorruptRun(path, "was altered")
+
+
+class Odd(Exception):
+    def __init__(self, a, b):
+        super().__init__(f"{a}{b}")
+
+
+def odd():
+    raise Odd(1, 2)
+
+
+def family():
+    """Who does this, and with which GPU."""
+    return os.getpid(), os.getppid(), os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+@pytest.fixture(scope="module")
+def population():
+    data = load("digits", train_size=100)
+    architecture = Architecture("mlp", data.input_shape, data.classes, width=1 / 32, variant=Variant("w"))
+    recipe = Recipe(epochs=EPOCHS, lr=3e-3, batch_size=32)
+    members = tuple(Member(seed=seed, mask_seed=7, recipe=recipe) for seed in range(4))
+    population = Population(architecture, data.fingerprint, members)
+    plan = dataclasses.replace(plan_for(population, "cpu"), chunk=2)
+    return chunks_of(population, plan), plan
+
+
+def _tensors(runs):
+    return {path.parent.name: path.read_bytes() for path in Path(runs).glob("population/*/tensors.safetensors")}
+
+
+@pytest.mark.parametrize("engine", ["ray", "slurm"])
+def test_a_population_trained_by_workers_of_which_one_is_killed_equals_the_local_one(
+    engine, launchers, population, tmp_path
+):
+    chunks, plan = population
+    local = run_tasks(train, [(str(tmp_path / "local"), chunk, plan, None) for chunk in chunks])
+    marker, ticks, seen = tmp_path / "killed", [], []
+    tasks = [(str(tmp_path / "runs"), chunk, plan, str(marker)) for chunk in chunks]
+    found = run_tasks(train, tasks, launcher=launchers[engine], on_tick=ticks.append, on_result=seen.append)
+    assert marker.exists()
+    assert len(_tensors(tmp_path / "local")) == len(chunks) == 2
+    assert _tensors(tmp_path / "runs") == _tensors(tmp_path / "local")
+    for (theta, threads), (expected, _) in zip(found, local):
+        assert torch.equal(theta, expected)
+        assert threads == 1
+    assert not torch.equal(local[0][0], local[1][0])
+    assert len(seen) == 2
+    assert sum(ticks) in (2 * 2 * EPOCHS, 2 * 2 * EPOCHS - 2, 2 * 2 * EPOCHS - 4)  # fewer if a checkpoint was found
+    assert list((tmp_path / "runs" / "launch").glob(".tmp-*")) == []
+
+
+def test_a_study_on_ray_gives_the_tables_of_the_local_one(launchers, tmp_path):
+    tables = {}
+    for launcher, jobs in (("local", 1), ("ray", 2)):
+        config = lmc.Config(
+            arch="mlp", width=1 / 32, preset="smoke", train_size=100, eval_images=20, quiet=True, epochs=1, jobs=jobs,
+            variants=("w",), alignments=("none",), out=tmp_path / launcher, runs=tmp_path / f"runs-{launcher}",
+            launcher=launcher,
+        )  # fmt: skip
+        (job,) = prepared = lmc.prepare(config)
+        assert max(len(pickle.dumps(task)) for tasks in job.tasks.values() for task in tasks) < 20_000
+        lmc.execute(config, prepared)
+        for name in ("lmc", "lmc_curves", "lmc_summary"):
+            table = read_table(tmp_path / launcher / f"{name}.csv").drop(columns=list(VOLATILE), errors="ignore")
+            order = [c for c in ("variant", "alignment", "pair", "split", "lam") if c in table]
+            tables[name, launcher] = table.sort_values(order).reset_index(drop=True)
+    for name in ("lmc", "lmc_curves", "lmc_summary"):
+        pd.testing.assert_frame_equal(tables[name, "local"], tables[name, "ray"], check_exact=True)
+    assert _tensors(tmp_path / "runs-local") == _tensors(tmp_path / "runs-ray") != {}
+
+
+@pytest.mark.parametrize("engine", ["ray", "slurm"])
+def test_a_task_that_always_loses_its_worker_is_given_up(engine, launchers, tmp_path):
+    launcher = dataclasses.replace(launchers[engine], resubmissions=1)
+    with pytest.raises(WorkerLost, match=r"lost its worker 2 times .*run the same command again"):
+        run_tasks(die, [(str(tmp_path / "deaths"),)], launcher=launcher)
+    assert (tmp_path / "deaths").read_text() == ".."
+
+
+def test_an_error_of_a_task_arrives_as_itself(launchers, tmp_path):
+    with pytest.raises(ZeroDivisionError) as caught:
+        run_tasks(divmod, [(1, 1), (1, 0)], launcher=launchers["ray"])
+    assert "Traceback" in caught.value.__notes__[0]
+    with pytest.raises(CorruptRun, match=r"was altered; .*--retrain"):
+        run_tasks(corrupt, [(tmp_path / "a" / "b",)], launcher=launchers["ray"])
+    with pytest.raises(ZeroDivisionError):
+        run_tasks(divmod, [(1, 0)], launcher=launchers["slurm"])
+
+
+def test_tasks_share_the_gpu_of_a_slurm_job(launchers):
+    launcher = dataclasses.replace(launchers["slurm"], gpus=0.5)
+    (one, parent, gpu), (other, same, _) = run_tasks(family, [(), ()], launcher=launcher)
+    assert one != other
+    assert parent == same != os.getpid()
+    assert gpu == "0"
+
+
+class Fake:
+    """An engine that does a call when asked for its outcome, and loses those that it is told to."""
+
+    def __init__(self, at_once, losses):
+        self.at_once, self.losses, self.count, self.flying, self.most, self.cancelled = at_once, losses, 0, {}, 0, []
+
+    def submit(self, place, function, tasks):
+        self.count += 1
+        self.flying[self.count] = (function, tasks)
+        self.most = max(self.most, len(self.flying))
+        return self.count
+
+    def wait(self, handles):
+        return [max(handles)]  # the last one first
+
+    def outcome(self, handle):
+        function, tasks = self.flying.pop(handle)
+        if handle in self.losses:
+            return Lost("it died")
+        try:
+            return Done([function(*task) for task in tasks], 1.0)
+        except ArithmeticError as error:
+            return Failed(error)
+
+    def cancel(self, handles):
+        self.cancelled += handles
+
+
+def _with(monkeypatch, fake, function, tasks, tmp_path, **options):
+    monkeypatch.setattr(engines_module, "open_engine", lambda launcher: fake)
+    return run_tasks(function, tasks, launcher=Launcher(engine="slurm", folder=tmp_path, **options))
+
+
+def test_results_keep_their_order_and_losses_cost_their_task(monkeypatch, tmp_path):
+    fake = Fake(at_once=2, losses=(2, 3))
+    assert _with(monkeypatch, fake, abs, [(-i,) for i in range(5)], tmp_path) == [0, 1, 2, 3, 4]
+    assert (fake.count, fake.most, fake.cancelled) == (5 + 2, 2, [])
+    fake = Fake(at_once=2, losses=())
+    assert _with(monkeypatch, fake, abs, [(-i,) for i in range(5)], tmp_path, gpus=0.5) == [0, 1, 2, 3, 4]
+    assert fake.count == 3
+    assert run_tasks(abs, [], launcher=Launcher(engine="ray", folder=tmp_path)) == []
+
+
+def test_what_is_at_work_is_cancelled_when_a_task_fails_or_is_given_up(monkeypatch, tmp_path):
+    fake = Fake(at_once=3, losses=())
+    with pytest.raises(ZeroDivisionError):
+        _with(monkeypatch, fake, divmod, [(1, 1), (1, 1), (1, 0), (1, 1)], tmp_path)
+    assert (fake.cancelled, fake.count) == ([1, 2], 3)
+    fake = Fake(at_once=3, losses=range(100))
+    with pytest.raises(WorkerLost, match=r"lost its worker 3 times \(the last time: it died\)"):
+        _with(monkeypatch, fake, abs, [(1,), (2,)], tmp_path, resubmissions=2)
+    assert fake.cancelled == [1]
+
+
+def test_errors_that_cannot_travel_come_as_their_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with beating(tmp_path / "launch") as beat:
+        place = Place.here(beat, 60.0)
+        outcome = pickle.loads(call(place, pickle.dumps((odd, [()])), 1))
+        assert beat.exists()
+    assert not beat.exists()
+    assert isinstance(outcome, Failed)
+    assert (type(outcome.error), str(outcome.error)) == (RuntimeError, "Odd: 12")
+
+
+def test_a_worker_that_sees_other_folders_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place = dataclasses.replace(Place.here(tmp_path / "runs" / "launch" / "beat", 60.0), seen_s=0.0)
+    with pytest.raises(FileNotFoundError, match=rf"--runs: {tmp_path}/runs on the worker .* all workers see"):
+        place.enter()
+    gone = dataclasses.replace(place, folder=str(tmp_path / "gone"))
+    with pytest.raises(FileNotFoundError, match="where the command was started, is not there"):
+        gone.enter()
+    with beating(tmp_path / "runs" / "launch") as beat:
+        monkeypatch.chdir("/")
+        dataclasses.replace(place, beat=str(beat)).enter()
+        assert Path.cwd() == tmp_path
+
+
+def test_silence_is_counted_from_the_last_change(tmp_path):
+    beat = tmp_path / "beat"
+    beat.touch()
+    pulse = Pulse(str(beat), 0.0)
+    assert [pulse.silence(1.0), pulse.silence(11.0)] == [0.0, 10.0]
+    os.utime(beat, ns=(5, 5))  # whatever the time of day says
+    assert [pulse.silence(12.0), pulse.silence(13.0)] == [0.0, 1.0]
+    beat.unlink()
+    assert pulse.silence(20.0) == 8.0
+
+
+def test_workers_end_when_nothing_is_heard_of_the_command(tmp_path):
+    script = tmp_path / "command.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import os, sys, time
+            from pathlib import Path
+            from asym.populations import Launcher, run_tasks
+
+            def work(folder):
+                with open(os.path.join(folder, "pid.new"), "w") as stream:
+                    stream.write(str(os.getpid()))
+                os.rename(os.path.join(folder, "pid.new"), os.path.join(folder, "pid"))
+                time.sleep(200)
+
+            if __name__ == "__main__":
+                folder = Path(sys.argv[1])
+                slurm = {"cluster": "local"}
+                launcher = Launcher(engine="slurm", folder=folder, at_once=1, slurm=slurm, patience_s=8.0)
+                run_tasks(work, [(str(folder),)], launcher=launcher)
+            """
+        )
+    )
+    command = subprocess.Popen([sys.executable, str(script), str(tmp_path)])
+    deadline = time.monotonic() + 150
+    while not (tmp_path / "pid").exists():
+        assert command.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    command.kill()
+    command.wait()
+    worker = int((tmp_path / "pid").read_text())
+    while _running(worker):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def _running(pid):
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    return bool(state) and not state.startswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--launcher", "dask"), ["--launcher", "dask", "slurm"]),
+        (("--gpus-per-worker", "0.5"), ["--gpus-per-worker", "--launcher ray or slurm"]),
+        (("--slurm", "partition=gpu"), ["--slurm", "--launcher slurm"]),
+        (("--launcher", "ray", "--slurm", "partition=gpu"), ["--slurm", "--launcher slurm"]),
+        (("--launcher", "ray", "--gpus-per-worker", "2"), ["--gpus-per-worker", "2.0", "at most 1"]),
+        (("--launcher", "slurm", "--gpus-per-worker", "0.4"), ["--gpus-per-worker", "0.4", "0.25"]),
+        (("--launcher", "slurm", "--slurm", "partition"), ["--slurm", "'partition'", "name=value"]),
+        (("--launcher", "slurm", "--slurm", "partitoin=gpu"), ["--slurm", "partitoin", "partition"]),
+        (("--launcher", "slurm", "--slurm", "time=1:00"), ["--slurm", "time=1:00", "minutes"]),
+        (("--launcher", "slurm", "--slurm", "mem_gb=0"), ["--slurm", "mem_gb=0", "gigabytes"]),
+        (("--launcher", "slurm", "--slurm", "cluster=debug"), ["--slurm", "cluster=debug", "cluster=local"]),
+        (("--launcher", "slurm", "--slurm", "qos=a", "qos=b"), ["--slurm", "qos", "twice"]),
+        (("--launcher", "ray", "--device", "cuda"), ["--device", "cuda", "--gpus-per-worker"]),
+        (("--launcher", "ray", "--gpus-per-worker", "1", "--device", "cpu"), ["--device", "cpu", "cuda"]),
+    ],
+    ids=str,
+)
+def test_flags_that_cannot_be_are_one_line(args, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert lmc.main(["--arch", "mlp", *args]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert all(word in err for word in words), err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_missing_is_named_before_anything_is_done(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("studies.launching.importlib.util.find_spec", lambda name: None)
+    for launcher, library in (("ray", "ray"), ("slurm", "submitit")):
+        assert lmc.main(["--launcher", launcher]) == 2
+        err = capsys.readouterr().err
+        assert f"needs the library {library}" in err
+        assert f'pip install -e ".[{launcher}]"' in err
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert lmc.main(["--launcher", "slurm"]) == 2
+    assert "sbatch" in capsys.readouterr().err
+    with pytest.raises(InputError, match="--gpus-per-worker: has no meaning here"):
+        audit.prepare(audit.Config(launcher="ray", gpus_per_worker=0.5))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_launchers_know_their_limits(tmp_path):
+    def made(**options):
+        return Launcher(folder=tmp_path, **options)
+
+    assert made(engine="slurm").together == made(engine="ray", gpus=0.25).together == 1
+    assert [made(engine="slurm", gpus=g).together for g in (1.0, 0.5, 0.33, 0.25)] == [1, 2, 3, 4]
+    for options, name in (({"gpus": 1.5}, "gpus"), ({"gpus": 0.4}, "gpus"), ({"resubmissions": -1}, "resubmissions")):
+        with pytest.raises(ValueError, match=name):
+            made(engine="slurm", **options)
+    assert get_args(get_type_hints(CommonConfig)["launcher"]) == LAUNCHERS
