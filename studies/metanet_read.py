@@ -38,6 +38,8 @@ from studies.readings import kept, rank_score
 KIND = "metanet"
 READING_VERSION = 1
 """Raised by hand whenever the same reading would give other predictions than before."""
+GAUGE_VERSION = 2
+"""The same for readers of networks in their gauge; 2: units of norm 1e-40 get there without an overflow."""
 VAL_SHARE, TEST_SHARE = 0.15, 0.25
 MOVED_RATIO = 4.0
 """Test networks are rescaled, and networks of `+augment` in training, by factors in [1/4, 4], as many as are large."""
@@ -72,7 +74,8 @@ class Reading:
     def config(self) -> dict[str, Any]:
         """What determines the predictions."""
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("runs", "device")}
-        return {"version": READING_VERSION, **fields}
+        changed = {"gauge": GAUGE_VERSION} if "+gauge" in self.reader else {}
+        return {"version": READING_VERSION, **changed, **fields}
 
     @property
     def name(self) -> str:

@@ -19,7 +19,7 @@ in the raw bias, which is no symmetry unless ω is 1.)
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -130,12 +130,11 @@ def gauge_fix(chain: Chain, tensors: Tensors) -> dict[str, Tensor]:
         rows = _rows(layer, out, lead)
         if layer.symmetry == "scale":
             norm = _norm(rows)
-            dead = norm == 0
-            incoming, outgoing = torch.where(dead, 1.0, 1 / norm), torch.where(dead, 0.0, norm)
+            divisors, outgoing = torch.where(norm == 0, 1.0, norm), norm
         else:
             top = rows.gather(-1, rows.abs().argmax(-1, keepdim=True)).squeeze(-1)
-            incoming, outgoing = torch.where(top < 0, -torch.ones_like(top), torch.ones_like(top)), top.sign()
-        _act(chain, i, out, incoming, outgoing, lead)
+            divisors, outgoing = torch.where(top < 0, -torch.ones_like(top), torch.ones_like(top)), top.sign()
+        _act(chain, i, out, divisors, outgoing, lead, torch.div)
     return out
 
 
@@ -158,13 +157,24 @@ def _scaled(chain: Chain, factors: Sequence[Tensor], tensors: Tensors) -> dict[s
     return out
 
 
-def _act(chain: Chain, i: int, out: dict[str, Tensor], incoming: Tensor, outgoing: Tensor, lead: tuple) -> None:
-    """Multiply rows of layer i by `incoming` and columns of layer i + 1 by `outgoing`, in the dict."""
+def _act(
+    chain: Chain,
+    i: int,
+    out: dict[str, Tensor],
+    incoming: Tensor,
+    outgoing: Tensor,
+    lead: tuple,
+    operation: Callable[[Tensor, Tensor], Tensor] = torch.mul,
+) -> None:
+    """Multiply (or divide) rows of layer i by `incoming`, multiply columns of layer i + 1 by `outgoing`, in the dict.
+
+    Units that weight decay has shrunk to 1e-40 can be divided by their norm, whose reciprocal is not finite in float32.
+    """
     layer, reader = chain.layers[i], chain.layers[i + 1]
-    weight = split_taps(layer, out[layer.weight], lead) * incoming[..., :, None, None]
+    weight = operation(split_taps(layer, out[layer.weight], lead), incoming[..., :, None, None])
     out[layer.weight] = weight.reshape(*lead, *layer.shape)
     if layer.bias is not None:
-        out[layer.bias] = out[layer.bias] * incoming
+        out[layer.bias] = operation(out[layer.bias], incoming)
     weight = split_taps(reader, out[reader.weight], lead) * outgoing[..., None, :, None]
     out[reader.weight] = weight.reshape(*lead, *reader.shape)
 

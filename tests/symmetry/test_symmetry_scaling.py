@@ -78,6 +78,22 @@ def test_by_hand():
     torch.testing.assert_close(fixed["2.weight"], torch.tensor([[[10.0, 91.0]]]))
 
 
+def test_units_that_weight_decay_has_all_but_erased_have_a_gauge():
+    network = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1)).double()
+    chain = chain_of(network, torch.zeros(2, 1, dtype=torch.float64))
+    tensors = {
+        "0.weight": torch.tensor([[[3e-40], [3.0]]]),  # 1 / 5e-40 is not finite in float32
+        "0.bias": torch.tensor([[4e-40, 4.0]]),
+        "2.weight": torch.tensor([[[2.0, 7.0]]]),
+        "2.bias": torch.tensor([[1.0]]),
+    }
+    assert tensors["0.weight"].dtype == torch.float32
+    fixed = gauge_fix(chain, tensors)
+    torch.testing.assert_close(fixed["0.weight"], torch.tensor([[[0.6], [0.6]]]), rtol=1e-4, atol=0.0)
+    torch.testing.assert_close(fixed["0.bias"], torch.tensor([[0.8, 0.8]]), rtol=1e-4, atol=0.0)
+    torch.testing.assert_close(fixed["2.weight"], torch.tensor([[[0.0, 35.0]]]))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_gauge_keeps_the_function_and_forgets_the_factors(name):
     network, chain, stack, x = set_up(name)
