@@ -136,7 +136,7 @@ def _folded(columns: dict[str, list[Cell]]) -> dict[str, list[Cell]]:
         return columns
     folded = []
     for place in range(len(columns[inner[0]])):
-        shown = [(name, columns[name][place].html) for name in inner if columns[name][place].html]
+        shown = [(name, columns[name][place].html) for name in inner if columns[name][place].html not in ("", MISSING)]
         terms = "".join(f"<dt>{escape(name.replace('_', ' '))}</dt><dd>{html}</dd>" for name, html in shown)
         folded.append(Cell(f"<details><summary>show</summary><dl>{terms}</dl></details>" if terms else ""))
     return {name: cells for name, cells in columns.items() if name not in inner} | {"how to check": folded}

@@ -105,6 +105,10 @@ def test_text_from_tables_stays_text(page):
     assert f'python "{NASTY}"' in found.words
 
 
+def test_what_backs_a_claim_is_folded_where_there_is_something(page):
+    assert page.count("<summary>show</summary>") == 1
+
+
 def test_files_can_be_taken_as_they_are(page):
     links = {link["download"]: link["href"] for link in Structure(page).all("a") if "download" in link}
     assert set(links) == {"lmc_summary.csv", "lmc_curves.csv", "claims.csv"}
