@@ -110,9 +110,9 @@ def run_remote(
                         raise outcome.error
                     if isinstance(outcome, Lost):
                         losses[share] += 1
-                        if losses[share] > launcher.resubmissions:
+                        if (attempts := losses[share]) > launcher.resubmissions:
                             raise WorkerLost(
-                                f"a task lost its worker {losses[share]} times (the last time: {outcome.reason}); "
+                                f"a task lost its worker in attempt {attempts} of {attempts}: {outcome.reason}; "
                                 f"finished networks are kept, run the same command again to go on, with fewer --jobs "
                                 f"or more memory for each if memory ran out"
                             )

@@ -1,12 +1,11 @@
 """Tasks on Ray and on Slurm (here: submitit's processes that are treated like jobs).
 
-Functions for workers live in this module: they find it as the command does.
+Tasks live in `launch_tasks.py`: workers find it as this process does.
 """
 
 import dataclasses
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import textwrap
@@ -17,6 +16,7 @@ from typing import get_args, get_type_hints
 import pandas as pd
 import pytest
 import torch
+from launch_tasks import EPOCHS, corrupt, die, family, odd, train
 
 from asym.data import load
 from asym.names import LAUNCHERS
@@ -31,22 +31,20 @@ from asym.populations import (
     chunks_of,
     plan_for,
     run_tasks,
-    tick,
-    train_or_load,
 )
 from asym.populations import engines as engines_module
 from asym.populations.engines import Lost
 from asym.populations.remote import Done, Failed, Place, Pulse, beating, call
-from asym.store import CorruptRun, Store, read_table
+from asym.store import CorruptRun, read_table
 from studies import audit, lmc
-from studies.cli import CommonConfig, InputError
+from studies.cli import CommonConfig, parse
+from studies.launching import check_engine, launcher_of
 from studies.tables import VOLATILE
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*subprocess .* is still running:ResourceWarning",  # those that Ray keeps until this process ends
     "ignore:.*Ray will no longer override accelerator:FutureWarning",
 )
-EPOCHS = 3
 
 
 @pytest.fixture(scope="module")
@@ -67,54 +65,13 @@ def launchers(engine_options, tmp_path):
     return {name: Launcher(folder=tmp_path / "runs", at_once=2, **o) for name, o in engine_options.items()}
 
 
-def train(runs, chunk, plan, marker):
-    """Train a chunk; the first process that comes to the end of its second epoch is killed there."""
-    epochs = 0
-
-    def epoch(networks):
-        nonlocal epochs
-        epochs += 1
-        tick(networks)
-        if marker is not None and epochs == 2 and not Path(marker).exists():
-            Path(marker).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    data = load("digits", train_size=100)
-    return train_or_load(Store(runs), chunk, data, plan, on_epoch=epoch).theta, torch.get_num_threads()
-
-
-def die(marker):
-    """End this process, each time."""
-    with open(marker, "a") as stream:
-        stream.write(".")
-    os._exit(3)
-
-
-def corrupt(path):
-    raise CorruptRun(path, "was altered")
-
-
-class Odd(Exception):
-    def __init__(self, a, b):
-        super().__init__(f"{a}{b}")
-
-
-def odd():
-    raise Odd(1, 2)
-
-
-def family():
-    """Who does this, and with which GPU."""
-    return os.getpid(), os.getppid(), os.environ.get("CUDA_VISIBLE_DEVICES")
-
-
 @pytest.fixture(scope="module")
 def population():
     data = load("digits", train_size=100)
     architecture = Architecture("mlp", data.input_shape, data.classes, width=1 / 32, variant=Variant("w"))
     recipe = Recipe(epochs=EPOCHS, lr=3e-3, batch_size=32)
     members = tuple(Member(seed=seed, mask_seed=7, recipe=recipe) for seed in range(4))
-    population = Population(architecture, data.fingerprint, members)
+    population = Population(architecture, members, data.fingerprint)
     plan = dataclasses.replace(plan_for(population, "cpu"), chunk=2)
     return chunks_of(population, plan), plan
 
@@ -166,10 +123,10 @@ def test_a_study_on_ray_gives_the_tables_of_the_local_one(launchers, tmp_path):
 
 @pytest.mark.parametrize("engine", ["ray", "slurm"])
 def test_a_task_that_always_loses_its_worker_is_given_up(engine, launchers, tmp_path):
-    launcher = dataclasses.replace(launchers[engine], resubmissions=1)
-    with pytest.raises(WorkerLost, match=r"lost its worker 2 times .*run the same command again"):
+    launcher = dataclasses.replace(launchers[engine], resubmissions=0)
+    with pytest.raises(WorkerLost, match=r"lost its worker in attempt 1 of 1: .*run the same command again"):
         run_tasks(die, [(str(tmp_path / "deaths"),)], launcher=launcher)
-    assert (tmp_path / "deaths").read_text() == ".."
+    assert (tmp_path / "deaths").read_text() == "."
 
 
 def test_an_error_of_a_task_arrives_as_itself(launchers, tmp_path):
@@ -178,16 +135,41 @@ def test_an_error_of_a_task_arrives_as_itself(launchers, tmp_path):
     assert "Traceback" in caught.value.__notes__[0]
     with pytest.raises(CorruptRun, match=r"was altered; .*--retrain"):
         run_tasks(corrupt, [(tmp_path / "a" / "b",)], launcher=launchers["ray"])
-    with pytest.raises(ZeroDivisionError):
-        run_tasks(divmod, [(1, 0)], launcher=launchers["slurm"])
 
 
-def test_tasks_share_the_gpu_of_a_slurm_job(launchers):
-    launcher = dataclasses.replace(launchers["slurm"], gpus=0.5)
-    (one, parent, gpu), (other, same, _) = run_tasks(family, [(), ()], launcher=launcher)
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Commands of a Slurm that starts each job at once, as a process; the folder where it keeps what was submitted."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    job = "SLURM_JOB_ID=7 SLURM_NTASKS=1 SLURM_JOB_NUM_NODES=1 SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0"
+    for name, text in {
+        "sbatch": f'cp "$1" {folder}/submitted\n{job} sh "$1" >/dev/null 2>&1 &\necho "Submitted batch job 7"',
+        "srun": f'while [ "$1" != "{sys.executable}" ]; do shift; done\nexec "$@"',
+        "sacct": 'echo "JobID|State|NodeList"; echo "7|RUNNING|here"',
+        "scancel": "true",
+    }.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def test_a_slurm_job_asks_for_what_was_said_and_its_tasks_share_a_gpu(slurm, tmp_path):
+    args = ["--launcher", "slurm", "--gpus-per-worker", "0.5", "--slurm", "partition=big", "time=90", "mem_gb=8"]
+    config = parse(lmc.Config, [*args, "--runs", str(tmp_path / "runs")], prog="lmc", description="")
+    check_engine(config)
+    launcher = launcher_of(config)
+    assert launcher is not None
+    tasks = [(str(tmp_path), "a", "b"), (str(tmp_path), "b", "a")]
+    (one, parent), (other, same) = run_tasks(family, tasks, launcher=launcher)
     assert one != other
     assert parent == same != os.getpid()
-    assert gpu == "0"
+    asked = (slurm / "submitted").read_text()
+    options = ("partition=big", "time=90", "mem=8GB", "gpus-per-node=1", "cpus-per-task=2", "job-name=asym")
+    for option in options:
+        assert f"#SBATCH --{option}\n" in asked, asked
+    assert not (tmp_path / "runs" / "launch" / "7").exists()
 
 
 class Fake:
@@ -239,7 +221,7 @@ def test_what_is_at_work_is_cancelled_when_a_task_fails_or_is_given_up(monkeypat
         _with(monkeypatch, fake, divmod, [(1, 1), (1, 1), (1, 0), (1, 1)], tmp_path)
     assert (fake.cancelled, fake.count) == ([1, 2], 3)
     fake = Fake(at_once=3, losses=range(100))
-    with pytest.raises(WorkerLost, match=r"lost its worker 3 times \(the last time: it died\)"):
+    with pytest.raises(WorkerLost, match="attempt 3 of 3: it died; finished networks are kept"):
         _with(monkeypatch, fake, abs, [(1,), (2,)], tmp_path, resubmissions=2)
     assert fake.cancelled == [1]
 
@@ -364,7 +346,7 @@ def test_what_is_missing_is_named_before_anything_is_done(tmp_path, monkeypatch,
     monkeypatch.setenv("PATH", str(tmp_path))
     assert lmc.main(["--launcher", "slurm"]) == 2
     assert "sbatch" in capsys.readouterr().err
-    with pytest.raises(InputError, match="--gpus-per-worker: has no meaning here"):
+    with pytest.raises(ValueError, match="--gpus-per-worker: has no meaning here"):
         audit.prepare(audit.Config(launcher="ray", gpus_per_worker=0.5))
     assert list(tmp_path.iterdir()) == []
 
