@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from figures.command import Config
-from studies.cli import InputError, run_command
+from studies.checks import InputError
+from studies.cli import run_command
 
 STUDIES = ("lmc", "mli", "audit", "ablate", "bnn", "metanet", "inr", "transformer_metanet", "saffu")
 

@@ -21,7 +21,7 @@ from figures import command
 from figures.ablate_maps import MADE_BY, heat_maps, label_of, measured, planes
 from figures.style import ALIGNED, COLOURS, COLUMN_IN, DASHES, MARKERS, NAMES, pyplot, save
 from figures.tables import read
-from studies.cli import check_choice
+from studies.checks import check_choice
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import figures.command as command
 from figures.__main__ import draw
-from studies.cli import InputError, check_folder, run_command
+from studies.checks import InputError, check_folder
+from studies.cli import run_command
 
 if TYPE_CHECKING:
     from figures.report_gather import Table

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from figures.__main__ import STUDIES
 from figures.report_captions import PARTS, about
-from studies.cli import InputError
+from studies.checks import InputError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,7 +22,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from studies.ablate_factors import FACTORS
-from studies.cli import InputError, check_choice, check_least, check_positive, run_study
+from studies.checks import InputError, check_choice, check_least, check_positive
+from studies.cli import run_study
 from studies.flags import TunedConfig
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from studies import lmc, lmc_setup
 from studies.ablate import Config, tables
 from studies.ablate_factors import FACTORS, Base, Factor, Level
 from studies.ablate_measure import ABLATE_VERSION, Group, measured_config
-from studies.cli import InputError
+from studies.checks import InputError
 from studies.lmc import Job
 from studies.lmc_pairs import Task
 from studies.setup import DataArgs, check_places, check_stored, resolve_device

@@ -21,7 +21,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import ARCHS, NORMS, VARIANTS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
+from studies.checks import InputError, check_choice, check_least, check_positive
+from studies.cli import CommonConfig, run_study
 
 if TYPE_CHECKING:
     import pandas as pd

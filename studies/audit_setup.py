@@ -13,7 +13,7 @@ from asym.store import config_hash
 from studies.audit import SWAPS, TABLES, Config
 from studies.audit_nets import Net, fitted
 from studies.audit_work import KIND, VERSION, Task, stored_config
-from studies.cli import InputError
+from studies.checks import InputError
 from studies.setup import check_no_gpu, check_places, check_stored
 
 POINTS = {"smoke": 1, "laptop": 3, "paper": 5}

@@ -18,7 +18,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import ARCHS, NORMS, VARIANTS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
+from studies.checks import InputError, check_choice, check_least, check_positive
+from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
 
 if TYPE_CHECKING:
@@ -123,6 +124,9 @@ class Config(CommonConfig):
             check_names("archs", self.archs, None)
             for arch in self.archs:
                 name, norm = split_arch(arch)
+                head, _, tail = arch.rpartition("/")
+                if head in ARCHS and tail not in NORMS:
+                    check_choice("archs", arch, [f"{head}/{known}" for known in NORMS])
                 if name not in ARCHS and not name.startswith("timm/") and ":" not in name:
                     check_choice("archs", name, [*ARCHS, "timm/<name>", "package.module:factory"])
                 check_choice("archs", norm or "group", NORMS)

@@ -35,7 +35,7 @@ from asym.store import config_hash, read_table, update_table
 from studies import bnn_plane
 from studies.bnn import SAMPLED, TABLES, Config
 from studies.bnn_chains import CLASSES, RULES, VERSION, Lengths, Task, data_of, draw, network_of
-from studies.cli import InputError
+from studies.checks import InputError
 from studies.launching import launcher_of
 from studies.progress import Progress
 from studies.setup import (

@@ -27,7 +27,7 @@ from asym.seeds import derived_seed
 from asym.store import config_hash
 from studies.bnn import EQUAL, METHODS, TABLES, Config, split_arch
 from studies.bnn_vi import MEASURE_VERSION, Measure, Plain, Variational, measure_config, posterior_config
-from studies.cli import InputError
+from studies.checks import InputError
 from studies.presets import family
 from studies.setup import DataArgs, check_domain, check_places, check_stored, resolve_device
 

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from studies.cli import InputError, check_choice, check_folder, run_command
+from studies.checks import InputError, check_choice, check_folder
+from studies.cli import run_command
 from studies.notebook import settle
 
 if TYPE_CHECKING:

@@ -6,28 +6,24 @@ running; 130 interrupted. Nothing heavy is imported here, so that `--help` and b
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
 import io
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from asym.names import PRESETS
+from studies.checks import InputError, check_choice, check_least
 from studies.launching import check_launch
 from studies.notebook import settle
+from studies.parsing import as_flag, parse
 from studies.record import keep
 
 C = TypeVar("C")
-
-
-class InputError(ValueError):
-    """Bad input, found before any work; its text is one line that names the flag, the value and the valid choices."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,36 +80,6 @@ class CommonConfig:
         check_launch(self)
 
 
-def parse(config_class: type[C], args: Sequence[str], *, prog: str, description: str) -> C:
-    """Read command-line arguments into a config.
-
-    Sequences are given as `--variants standard w` or `--variants standard,w`.
-
-    Raises:
-        InputError: for unknown flags, values of the wrong type and values that the config rejects.
-        SystemExit: with code 0 after `--help`.
-    """
-    import tyro
-
-    captured, shown = io.StringIO(), io.StringIO()
-    try:
-        with contextlib.redirect_stderr(captured), contextlib.redirect_stdout(shown):
-            return tyro.cli(
-                config_class,
-                prog=prog,
-                description=description,
-                args=_split_commas(config_class, args),
-                config=(tyro.conf.FlagCreatePairsOff,),
-            )
-    except SystemExit as stop:
-        if not stop.code:
-            print(_plain_help(shown.getvalue()), end="")
-            raise
-        raise InputError(_flatten_box(captured.getvalue())) from None
-    except ValueError as error:
-        raise InputError(str(error)) from None
-
-
 def run_command(
     config_class: type[C],
     prepare: Callable[[C], Any],
@@ -145,7 +111,7 @@ def run_command(
     except BrokenPipeError:
         return _reader_gone()
     except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:
-        print(f"{prog}: {one_line(error)}", file=sys.stderr)
+        print(f"{prog}: {as_flag(one_line(error), config_class)}", file=sys.stderr)
         return 2
     except (Exception, SystemExit) as error:  # a user's own module may raise anything
         if "--debug" in arguments or (isinstance(error, SystemExit) and not error.code):
@@ -234,89 +200,3 @@ def one_line(error: BaseException) -> str:
     """The text of an error without line breaks."""
     text = str(error) if not isinstance(error, KeyError) else f"missing key {error}"
     return re.sub(r"\s+", " ", text).strip()
-
-
-def check_choice(flag: str, value: str, choices: Sequence[str]) -> None:
-    """Raise an `InputError` that lists the choices, unless `value` is one."""
-    if value not in choices:
-        raise InputError(f"--{flag}: unknown {value!r}; valid: {', '.join(choices)}{_close(value, choices)}")
-
-
-def check_least(flag: str, value: float | None, least: float) -> None:
-    """Raise an `InputError` if a number is given and lies below `least`."""
-    if value is not None and not least <= value < float("inf"):
-        raise InputError(f"--{flag}: got {value}, must be a finite number of at least {least}")
-
-
-def check_folder(flag: str, folder: Path) -> None:
-    """Raise an `InputError` unless files can be written to a folder that exists or can be made.
-
-    A nameless temporary file is opened in the nearest folder that exists, and gone at once.
-    """
-    nearest = next(path for path in (folder, *folder.resolve().parents) if path.exists() or path.is_symlink())
-    try:
-        with tempfile.TemporaryFile(dir=nearest):
-            pass
-    except OSError as error:
-        raise InputError(f"--{flag}: cannot write to {folder} ({nearest}: {error.strerror})") from None
-
-
-def check_positive(flag: str, value: float | None) -> None:
-    """Raise an `InputError` if a number is given and is not positive and finite."""
-    if value is not None and not 0 < value < float("inf"):
-        raise InputError(f"--{flag}: got {value}, must be a positive number")
-
-
-def _close(value: str, choices: Sequence[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(value, choices, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
-def _split_commas(config_class: type, args: Sequence[str]) -> list[str]:
-    """Turn `--flag=a,b` and `--flag a,b` into `--flag a b` for the fields that take several values."""
-    fields = dataclasses.fields(config_class)
-    several = {f"--{f.name.replace('_', '-')}" for f in fields if str(f.type).startswith("tuple")}
-    out: list[str] = []
-    inside = False
-    for arg in args:
-        if arg.startswith("--"):
-            flag, equals, value = arg.partition("=")
-            inside = flag.replace("_", "-") in several
-            out += [flag, *value.split(",")] if inside and equals else [arg]
-        else:
-            out += [part for part in arg.split(",") if part] if inside else [arg]
-    return out
-
-
-def _plain_help(text: str) -> str:
-    """The help without the parser's `{None}|`: a flag that may be left out is shown like any other."""
-
-    text = re.sub(r"\{None\}\|\{(\[.*\])\}", r"\1" + " " * 9, text)
-    text = re.sub(r"\{None\}\|(\S+)", r"\1" + " " * 7, text)
-    text = re.sub(r"\{None,(\S+)", r"{\1" + " " * 5, text)
-    return re.sub(r" +$", "", text, flags=re.MULTILINE)
-
-
-def _flatten_box(text: str) -> str:
-    """The message inside the box that the flag parser prints, on one line."""
-    lines = [re.sub(r"[╭╮╰╯│]|^[+|]|[+|]$", "", line).strip() for line in text.splitlines()]
-    body: list[str] = []
-    for line in lines[1:]:
-        rule = re.fullmatch(r"[─-]+", line)
-        if (rule and body) or line.startswith("Argument helptext"):
-            break
-        body += [] if rule else [line]
-    message = re.sub(r"\s+", " ", " ".join(body)).strip().replace("{None}|", "")
-    message = message.split(" Got errors:")[0]
-    message = re.sub(r"^Error parsing \w+: (?=--)", "", message)
-    message = re.sub(
-        r"^Error parsing (--[\w-]+): no type matching (.+) could be .* from \[(.*)\]\.?$",
-        r"\1: got \3, must be \2",
-        message,
-    )
-    similar = re.findall(r"^(--[\w-]+) ", "\n".join(lines), flags=re.MULTILINE)
-    if message.startswith("Unrecognized") and similar:
-        message += f" (did you mean {similar[0]}?)"
-    return message or re.sub(r"\s+", " ", text).strip()

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from asym.names import ARCHS, NORMS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive
+from studies.checks import InputError, check_choice, check_least, check_positive
+from studies.cli import CommonConfig
 
 MASKED = ("w", "w-init", "w-sigma")
 """Variants with constants of a chosen size."""

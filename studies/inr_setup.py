@@ -11,7 +11,7 @@ from asym.populations.population import compact
 from asym.populations.sirens import KIND as SIRENS
 from asym.populations.sirens import SPLITS, Piece, SirenRecipe, pieces_of
 from asym.store import config_hash
-from studies.cli import InputError
+from studies.checks import InputError
 from studies.inr import EDITORS, TABLES, Config
 from studies.inr_read import KIND, READ_VERSION, Task, read_config
 from studies.setup import DataArgs, check_places, check_stored, resolve_device

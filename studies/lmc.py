@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import ALIGNMENTS, VARIANTS
-from studies.cli import InputError, check_least, check_positive, run_study
+from studies.checks import InputError, check_least, check_positive
+from studies.cli import run_study
 from studies.flags import MEANING, TunedConfig, check_meaning, check_names
 from studies.presets import Defaults, defaults
 

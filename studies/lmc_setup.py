@@ -17,7 +17,7 @@ from asym.populations.population import compact
 from asym.populations.runs import KIND, run_config
 from asym.seeds import derived_seed
 from asym.store import config_hash
-from studies.cli import InputError
+from studies.checks import InputError
 from studies.lmc import ASYMMETRIC, TABLES, Config, Job
 from studies.lmc_pairs import (
     MEASURE_VERSION,

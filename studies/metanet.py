@@ -28,7 +28,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import METANETS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
+from studies.checks import InputError, check_choice, check_least, check_positive
+from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
 
 if TYPE_CHECKING:

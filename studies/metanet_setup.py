@@ -15,7 +15,7 @@ from asym.populations.runs import KIND as POPULATION
 from asym.populations.runs import run_config
 from asym.populations.zoo_nets import LABELS, ZOO, ZooPlan, labels_config
 from asym.store import config_hash
-from studies.cli import InputError
+from studies.checks import InputError
 from studies.metanet import BLIND, TABLES, Config
 from studies.metanet_read import KIND, TEST_SHARE, VAL_SHARE, Reading, reader_seed
 from studies.setup import DataArgs, check_places, check_stored, resolve_device

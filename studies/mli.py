@@ -26,7 +26,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from asym.names import VARIANTS
-from studies.cli import InputError, check_least, check_positive, run_study
+from studies.checks import InputError, check_least, check_positive
+from studies.cli import run_study
 from studies.flags import MEANING, NetworkConfig, check_meaning, check_names
 
 if TYPE_CHECKING:

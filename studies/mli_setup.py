@@ -14,7 +14,7 @@ from asym.populations.runs import KIND, run_config
 from asym.populations.zoos import ZOOS, LogUniform, draw_recipes
 from asym.seeds import derived_seed
 from asym.store import config_hash
-from studies.cli import InputError
+from studies.checks import InputError
 from studies.mli import TABLES, Config, Family
 from studies.mli_paths import KIND as PATH_KIND
 from studies.mli_paths import MEASURE_VERSION, Measure, Task, path_config

@@ -26,7 +26,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from asym.names import TEXTS
-from studies.cli import CommonConfig, InputError, check_least, check_positive, run_study
+from studies.checks import InputError, check_least, check_positive
+from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
 
 if TYPE_CHECKING:

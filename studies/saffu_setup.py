@@ -8,7 +8,7 @@ from typing import Any
 
 from asym.data.text import TextData
 from asym.explicit.cipher import capacity
-from studies.cli import InputError
+from studies.checks import InputError
 from studies.saffu import TABLES, Config
 from studies.saffu_nets import Net, TextArgs
 from studies.saffu_pairs import KIND as LINE_KIND

@@ -14,7 +14,8 @@ from asym.data import Data, load
 from asym.models import get_arch
 from asym.populations import Plan, Population, cpu_count, train_chunk
 from asym.store import CorruptRun, Store, read_table
-from studies.cli import CommonConfig, InputError, check_folder
+from studies.checks import InputError, check_folder
+from studies.cli import CommonConfig
 from studies.launching import check_engine
 from studies.tables import commit, device_name
 

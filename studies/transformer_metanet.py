@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asym.names import TRANSFORMER_METANETS
-from studies.cli import CommonConfig, InputError, check_choice, check_least, check_positive, run_study
+from studies.checks import InputError, check_choice, check_least, check_positive
+from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class Config(CommonConfig):
     """D, an even number."""
     files: Path | None = None
     """Folder of published files `<run>_<epoch>_<acc>.pt` to read in place of zoos that are trained here."""
-    heads: int = 2
-    """Heads of the transformers in --files."""
+    heads: int | None = None
+    """Heads of the transformers in --files, 2 by default."""
     readers: tuple[str, ...] | None = None
     """Readers: nfn nfn-low nfn-heads nfn-residual nfn-encoder nfn-embedding nfn-classifier flat stats stats-boost boost
     forest deepsets hyper-boost, each with +canonical."""
@@ -97,6 +98,8 @@ class Config(CommonConfig):
         for flag, least in (("networks", 20), ("zoo_epochs", 1), ("epochs", 1), ("repeats", 1), ("batch_size", 1)):
             check_least(flag.replace("_", "-"), getattr(self, flag), least)
         check_least("heads", self.heads, 1)
+        if self.heads is not None and self.files is None:
+            raise InputError("--heads: has no meaning without --files")
         if self.dim is not None and (self.dim < 2 or self.dim % 2):
             raise InputError(f"--dim: got {self.dim}, must be an even number of at least 2: there are two heads")
         check_positive("lr", self.lr)

@@ -14,13 +14,15 @@ from asym.populations.runs import run_config
 from asym.populations.zoo_nets import LABELS, ZOO, ZooPlan, labels_config
 from asym.seeds import derived_seed
 from asym.store import config_hash
-from studies.cli import InputError
+from studies.checks import InputError
 from studies.setup import DataArgs, check_places, check_stored, resolve_device
 from studies.transformer_metanet import TABLES, Config
 from studies.transformer_metanet_read import KIND, Reading, files_fingerprint, open_files
 
 PUBLISHED_WIDTH = 32
 """D of the architecture at width 1."""
+HEADS = 2
+"""Of the published transformers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +129,8 @@ def prepare(config: Config) -> Prepared:
 
 
 def _files(config: Config) -> Family:
-    name = files_fingerprint(str(config.files), config.heads)
-    zoo = open_files(str(config.files), config.heads)
+    name = files_fingerprint(str(config.files), config.heads or HEADS)
+    zoo = open_files(str(config.files), config.heads or HEADS)
     columns = {"study": "transformer_metanet", "preset": config.preset, "arch": "published files",
                "dataset": zoo.zoo.about["dataset"], "kind": "files", "networks": len(zoo.zoo),
                "dim": zoo.encoder.size.dim, "network_epochs": 75, "seed": config.seed}  # fmt: skip
@@ -186,10 +188,11 @@ def reading(config: Config, prepared: Prepared, item: Item, repeat: int) -> Read
         epochs=defaults.epochs, lr=config.lr, batch=config.batch_size, checks=min(10, defaults.epochs),
         piece=config.batch_size,
     )  # fmt: skip
+    heads, moves = config.heads or HEADS, "moves" not in config.skip and item.part == "random"
+    seed = derived_seed(config.seed, "transformer metanet", "reader", repeat)
     return Reading(
-        item.family.zoo, None if config.files is None else str(config.files), config.heads, item.reader, protocol,
-        item.threshold, item.part, item.spread, "moves" not in config.skip and item.part == "random", config.seed,
-        derived_seed(config.seed, "transformer metanet", "reader", repeat), str(config.runs), prepared.device,
+        item.family.zoo, None if config.files is None else str(config.files), heads, item.reader, protocol,
+        item.threshold, item.part, item.spread, moves, config.seed, seed, str(config.runs), prepared.device,
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def test_commands_parse(command):
     elif words[:2] == ["python3", "-m"] or words[0] == ".venv/bin/pip":
         assert words[2] in ("venv", "-e")
     elif words[2].partition(".")[0] in ("studies", "figures"):
-        from studies.cli import parse
+        from studies.parsing import parse
 
         module = importlib.import_module(words[2] if "." in words[2] else f"{words[2]}.__main__")
         parse(module.Config, words[3:], prog=words[2], description="")

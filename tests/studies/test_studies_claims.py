@@ -13,7 +13,7 @@ from asym.intervals import Interval
 from studies import claims
 from studies.claims_landscape import BARRIER
 from studies.claims_rules import Check, NoRows, Tables, above, below, exactly, inside, paired, verdict
-from studies.cli import parse
+from studies.parsing import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from studies import lmc
-from studies.cli import InputError, one_line, parse, run_command
+from studies.checks import InputError
+from studies.cli import one_line, run_command
+from studies.parsing import parse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,12 +119,12 @@ BAD = [
     (["--gate", "cosine", "--variants", "standard"], "--gate"),
     (["--variants", "syre"], "--weight-decay"),
     (["--syre-scale", "1", "--variants", "standard"], "--syre-scale"),
-    (["--syre-scale", "1/d", "--variants", "syre", "--weight-decay", "1"], "syre_scale"),
+    (["--syre-scale", "1/d", "--variants", "syre", "--weight-decay", "1"], "--syre-scale"),
     (["--width", "0"], "--width"),
     (["--norm", "layer"], "norm"),
     (["--norm", "instance"], "--norm"),
     (["--points", "24"], "--points"),
-    (["--n-fix-scale", "100", "--variants", "w"], "n_fix"),
+    (["--n-fix-scale", "100", "--variants", "w"], "--n-fix-scale"),
     (["--arch", "mlp", "--variants", "w-scale"], "standard"),
     (["--kappa", "inf"], "--kappa"),
     (["--lrs"], "--lrs"),
@@ -138,7 +140,7 @@ BAD = [
     (["--checkpoints", "a.pt"], "--checkpoints"),
     (["--checkpoints", "a.pt", "b.pt", "--variants", "standard"], "a.pt"),
     (["--checkpoints", "a.pt", "b.pt", "--variants", "standard", "--pairs", "3"], "--pairs"),
-    (["--train-size", "10000000"], "train_size"),
+    (["--train-size", "10000000"], "--train-size"),
     (["--seeed", "3"], "--seed"),
     (["--epochs", "ten"], "ten"),
     (["stray"], "stray"),

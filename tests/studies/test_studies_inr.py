@@ -262,7 +262,7 @@ def test_start_values_are_of_each_seed_or_of_one():
         (["--start", "zero"], "--start"),
         (["--dataset", "digits-graph"], "no images"),
         (["--dataset", "no-such-data"], "digits"),
-        (["--train-size", "5000"], "train_size"),
+        (["--train-size", "5000"], "--train-size"),
     ],
 )
 def test_bad_input_is_one_line(args, word, tmp_path, capsys, monkeypatch):

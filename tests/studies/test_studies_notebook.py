@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from studies import audit, bnn, lmc, mli
-from studies.cli import InputError
+from studies.checks import InputError
 
 
 def made(study: Any, **values: Any) -> Any:

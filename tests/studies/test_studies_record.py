@@ -8,7 +8,7 @@ import pytest
 
 from asym.store import read_table
 from studies import ablate, bnn, lmc, mli, saffu
-from studies.cli import parse
+from studies.parsing import parse
 from studies.record import KEY, PLACES, command, keep, settings
 
 
