@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from studies.ablate_factors import FACTORS
 from studies.checks import InputError, check_choice, check_least, check_positive
 from studies.cli import run_study
 from studies.flags import TunedConfig
+from studies.rooms import Rooms
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from studies.ablate_setup import Prepared
 
 KEY = ("config", "level", "variant", "alignment", "pair")
 GROUP = ("config", "preset", "arch", "dataset", "level", "value", "variant", "alignment")
@@ -126,23 +126,12 @@ class Config(TunedConfig):
         return tuple(FACTORS) if self.factor == "all" else (self.factor,)
 
 
-def prepare(config: Config) -> list[Prepared]:
-    """Check everything, load the data, plan the work. Writes nothing but the cache of decoded images."""
-    from studies import ablate_setup
-
-    return ablate_setup.prepare(config)
+ROOMS = Rooms("ablate_setup", "ablate_work")
 
 
 def run(config: Config) -> pd.DataFrame:
     """Run the study; returns the rows of its tables that belong to `config`, all factors one below the other."""
-    return execute(config, prepare(config))
-
-
-def execute(config: Config, prepared: list[Prepared]) -> pd.DataFrame:
-    """Do the planned work; rows go to the tables as soon as they are measured."""
-    from studies import ablate_work
-
-    return ablate_work.execute(config, prepared)
+    return ROOMS.run(config)
 
 
 def main(args: list[str] | None = None) -> int:
@@ -151,31 +140,14 @@ def main(args: list[str] | None = None) -> int:
         "ablate",
         __doc__,
         Config,
-        prepare,
-        execute,
-        plan_text=plan_text,
-        summary_text=summary_text,
+        ROOMS,
         draw=lambda figures, config: figures.draw(config.out, config.factors),
         note=f". Factors: {', '.join(FACTORS)}.",
         args=args,
     )
 
 
-def plan_text(config: Config, prepared: Any) -> str:
-    """What a run would do, with estimates of its cost."""
-    from studies import ablate_work
-
-    return ablate_work.estimate(config, prepared)
-
-
-def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
-    """The table of the terminal."""
-    from studies import ablate_work
-
-    return "\n\n".join(ablate_work.summary_text(config, part) for part in prepared)
-
-
-__all__ = ["Config", "execute", "main", "prepare", "run"]
+__all__ = ["ROOMS", "Config", "main", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

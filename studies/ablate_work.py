@@ -111,7 +111,12 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     return out.merge(counted, on=list(GROUP)).merge(fixed, on=list(GROUP))
 
 
-def summary_text(config: Config, prepared: Prepared) -> str:
+def summary_text(config: Config, prepared: list[Prepared], rows: pd.DataFrame) -> str:
+    """The tables of the terminal, one a factor."""
+    return "\n\n".join(_factor_text(config, part) for part in prepared)
+
+
+def _factor_text(config: Config, prepared: Prepared) -> str:
     """The terminal's table of one factor."""
     name = table_name(prepared.name)
     table = read_table(config.out / f"{name}_summary.csv")
@@ -134,7 +139,7 @@ def summary_text(config: Config, prepared: Prepared) -> str:
     )
 
 
-def estimate(config: Config, prepared: list[Prepared]) -> str:
+def plan_text(config: Config, prepared: list[Prepared]) -> str:
     """What a run would do: networks, epochs, estimates of time and disk; networks that factors share count once."""
     lines, timed, seen = [], {}, set()
     total_s = total_bytes = networks = 0

@@ -18,16 +18,16 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from asym.names import ARCHS, NORMS, VARIANTS
 from studies.checks import InputError, check_choice, check_least, check_positive
 from studies.cli import CommonConfig, run_study
+from studies.rooms import Rooms
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from studies.audit_work import Task
 
 KEY = ("config", "variant", "point", "kind", "family")
 SWAP_KEY = ("config", "kappa", "n_fix_scale", "point")
@@ -126,54 +126,20 @@ class Config(CommonConfig):
         return min(self.max_params, TARGETS[self.preset])
 
 
-def prepare(config: Config) -> list[Task]:
-    """Check everything and choose the widths. Writes nothing."""
-    from studies import audit_setup
-
-    return audit_setup.prepare(config)
+ROOMS = Rooms("audit_setup", "audit_tables")
 
 
 def run(config: Config) -> pd.DataFrame:
     """Run the study; returns the rows of `audit.csv` that belong to `config`."""
-    return execute(config, prepare(config))
-
-
-def execute(config: Config, tasks: list[Task]) -> pd.DataFrame:
-    """Do the planned work; rows go to the tables as soon as a network is audited."""
-    from studies import audit_tables
-
-    return audit_tables.execute(config, tasks)
+    return ROOMS.run(config)
 
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-    return run_study(
-        "audit",
-        __doc__,
-        Config,
-        prepare,
-        execute,
-        plan_text=plan_text,
-        summary_text=summary_text,
-        args=args,
-    )
+    return run_study("audit", __doc__, Config, ROOMS, args=args)
 
 
-def plan_text(config: Config, prepared: Any) -> str:
-    """What a run would do, with estimates of its cost."""
-    from studies import audit_tables
-
-    return audit_tables.plan_text(prepared)
-
-
-def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
-    """The table of the terminal."""
-    from studies import audit_tables
-
-    return audit_tables.summary_text(config, rows)
-
-
-__all__ = ["Config", "execute", "main", "prepare", "run"]
+__all__ = ["ROOMS", "Config", "main", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

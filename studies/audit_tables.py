@@ -49,7 +49,7 @@ def execute(config: Config, tasks: list[Task]) -> pd.DataFrame:
     return rows
 
 
-def summary_text(config: Config, rows: pd.DataFrame) -> str:
+def summary_text(config: Config, tasks: list[Task], rows: pd.DataFrame) -> str:
     """The terminal's table: one line for each architecture and variant."""
     columns = ("network", "variant", "params", "predicted", "found", "unexplained", "exchanges", "signs", "families")
     lines: list[list[str]] = []
@@ -75,7 +75,7 @@ def summary_text(config: Config, rows: pd.DataFrame) -> str:
     return "\n".join([render(columns, lines), legend, *failed])
 
 
-def plan_text(tasks: list[Task]) -> str:
+def plan_text(config: Config, tasks: list[Task]) -> str:
     """What a run would do."""
     nets = {(t.net.arch, t.columns.get("standard_params")) for t in tasks if t.n_fix_scale is None}
     lines = [f"{arch}: a copy of {params:,} parameters" for arch, params in sorted(nets)]

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from asym.names import ARCHS, NORMS, VARIANTS
 from studies.checks import InputError, check_choice, check_least, check_positive
 from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
+from studies.rooms import Rooms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,57 +168,22 @@ def split_arch(arch: str) -> tuple[str, str | None]:
     return (head, tail) if slash and tail in NORMS else (arch, None)
 
 
-def prepare(config: Config) -> Any:
-    """Check everything, load the data, plan the work. Writes nothing but the cache of decoded images."""
-    if config.sampler == "nuts":
-        from studies import bnn_nuts
-
-        return bnn_nuts.prepare(config)
-    from studies import bnn_setup
-
-    return bnn_setup.prepare(config)
+def rooms(config: Config) -> Rooms:
+    """Where posteriors are fitted, or sampled."""
+    return Rooms("bnn_nuts", "bnn_nuts") if config.sampler == "nuts" else Rooms("bnn_setup", "bnn_work")
 
 
 def run(config: Config) -> pd.DataFrame:
     """Run the study; returns the rows of `bnn.csv` (or `bnn_nuts.csv`) that belong to `config`."""
-    return execute(config, prepare(config))
-
-
-def execute(config: Config, prepared: Any) -> pd.DataFrame:
-    """Do the planned work; rows go to the tables as soon as they are there."""
-    if config.sampler == "nuts":
-        from studies import bnn_nuts
-
-        return bnn_nuts.execute(config, prepared)
-    from studies import bnn_work
-
-    return bnn_work.execute(config, prepared)
+    return rooms(config).run(config)
 
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-    return run_study(
-        "bnn", __doc__, Config, prepare, execute, plan_text=plan_text, summary_text=summary_text, args=args
-    )
+    return run_study("bnn", __doc__, Config, rooms, args=args)
 
 
-def plan_text(config: Config, prepared: Any) -> str:
-    """What a run would do, with estimates of its cost."""
-    return _room(config).estimate(config, prepared)
-
-
-def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
-    """The table of the terminal."""
-    return _room(config).summary_text(config, rows)
-
-
-def _room(config: Config) -> Any:
-    from studies import bnn_nuts, bnn_work
-
-    return bnn_nuts if config.sampler == "nuts" else bnn_work
-
-
-__all__ = ["Config", "execute", "main", "prepare", "run"]
+__all__ = ["Config", "main", "rooms", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

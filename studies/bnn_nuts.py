@@ -126,7 +126,7 @@ def execute(config: Config, tasks: list[Task]) -> pd.DataFrame:
     return table[table["config"].isin(keys)].reset_index(drop=True)
 
 
-def summary_text(config: Config, rows: pd.DataFrame) -> str:
+def summary_text(config: Config, tasks: list[Task], rows: pd.DataFrame) -> str:
     """The terminal's table."""
     columns = ("network", "R̂ weights", "aligned", "R̂ predictions", "ESS weights", "ESS predictions", "cells visited",
                "by reference", "copies predicted", "distance", "its noise", "test NLL", "reference")  # fmt: skip
@@ -163,7 +163,7 @@ def summary_text(config: Config, rows: pd.DataFrame) -> str:
     return f"{title}\n{render(columns, lines)}\n{legend}"
 
 
-def estimate(config: Config, tasks: list[Task]) -> str:
+def plan_text(config: Config, tasks: list[Task]) -> str:
     """What a run would do, with an estimate of the time from one timed gradient."""
     task = tasks[0]
     x, y, _, _ = data_of(task)

@@ -105,7 +105,7 @@ def differences(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(out)
 
 
-def summary_text(config: Config, rows: pd.DataFrame) -> str:
+def summary_text(config: Config, jobs: list[Job], rows: pd.DataFrame) -> str:
     """The terminal's table."""
     table = summary(rows)
     columns = ("network", "variant", "method", "n", "test NLL", "test acc", "acc at half", "ECE", "adaptive ECE",
@@ -137,7 +137,7 @@ def summary_text(config: Config, rows: pd.DataFrame) -> str:
     return "\n".join(text)
 
 
-def estimate(config: Config, jobs: list[Job]) -> str:
+def plan_text(config: Config, jobs: list[Job]) -> str:
     """What a run would do, with estimates of time and disk from a few timed steps."""
     lines, total_s, total_bytes = [], 0.0, 0
     for job in jobs:
@@ -270,4 +270,4 @@ def _time_epoch(task: Variational | Plain) -> float:
     return times[-1] * len(data.train.labels) / len(part.train.labels)
 
 
-__all__ = ["estimate", "execute", "summary_text"]
+__all__ = ["execute", "plan_text", "summary_text"]

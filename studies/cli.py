@@ -22,6 +22,7 @@ from studies.launching import check_launch
 from studies.notebook import settle
 from studies.parsing import as_flag, parse
 from studies.record import keep
+from studies.rooms import Rooms
 
 C = TypeVar("C")
 
@@ -141,11 +142,8 @@ def run_study(
     name: str,
     doc: str | None,
     config_class: type[CommonConfig],
-    prepare: Callable[[Any], Any],
-    execute: Callable[[Any, Any], Any],
+    rooms: Rooms | Callable[[Any], Rooms],
     *,
-    plan_text: Callable[[Any, Any], str],
-    summary_text: Callable[[Any, Any, Any], str],
     draw: Callable[[Any, Any], Iterable[Path]] | None = None,
     note: str = "",
     args: Sequence[str] | None = None,
@@ -156,10 +154,7 @@ def run_study(
         name: of the study's module and of its figures' module.
         doc: the module's docstring; its first paragraph opens the help.
         config_class: see `run_command`.
-        prepare: config → what `execute` needs; checks everything, writes nothing.
-        execute: (config, prepared) → rows; does the work and keeps the tables.
-        plan_text: (config, prepared) → what `--dry-run` prints.
-        summary_text: (config, prepared, rows) → what is printed at the end.
+        rooms: where its work is done, or which, by config.
         draw: (figures' module, config) → files drawn; by default its `draw(config.out)`.
         note: further lines of the help.
         args: the command line, `sys.argv[1:]` by default.
@@ -167,22 +162,26 @@ def run_study(
 
     about = (doc or "").split("\n\n")[0]
 
+    def rooms_of(config: Any) -> Rooms:
+        return rooms if isinstance(rooms, Rooms) else rooms(config)
+
     def work(both: tuple[Any, Any]) -> None:
         config, prepared = both
+        where = rooms_of(config)
         if config.dry_run:
-            print(plan_text(config, prepared))
+            print(where.plan_text(config, prepared))
             return
-        rows = execute(config, prepared)
+        rows = where.execute(config, prepared)
         keep(name, config)
         if not config.quiet:
-            print(summary_text(config, prepared, rows))
+            print(where.summary_text(config, prepared, rows))
             figures = importlib.import_module(f"figures.{name}")
             for file in draw(figures, config) if draw else figures.draw(config.out):
                 print(f"figure: {file}", file=sys.stderr)
 
     return run_command(
         config_class,
-        lambda config: (config, prepare(config)),
+        lambda config: (config, rooms_of(config).prepare(config)),
         work,
         prog=f"python -m studies.{name}",
         description=f"{about} Flags whose default is None are set by the preset{note or '.'}",

@@ -21,17 +21,17 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from asym.names import METANETS
 from studies.checks import InputError, check_choice, check_least, check_positive
 from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
+from studies.rooms import Rooms
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from studies.inr_setup import Plan
 
 KEY = ("config", "task", "reader", "instance")
 TABLES = {
@@ -117,47 +117,20 @@ class Config(CommonConfig):
             )
 
 
-def prepare(config: Config) -> Plan:
-    """Check everything, load the data, plan the work. Writes nothing but the cache of decoded images."""
-    from studies import inr_setup
-
-    return inr_setup.prepare(config)
+ROOMS = Rooms("inr_setup", "inr_work", text="inr_tables")
 
 
 def run(config: Config) -> pd.DataFrame:
     """Run the study; returns the rows of `inr.csv` that belong to `config`."""
-    return execute(config, prepare(config))
-
-
-def execute(config: Config, plan: Plan) -> pd.DataFrame:
-    """Fit, train, measure; rows go to the tables as soon as a reader is trained."""
-    from studies import inr_work
-
-    return inr_work.execute(config, plan)
+    return ROOMS.run(config)
 
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-    return run_study(
-        "inr", __doc__, Config, prepare, execute, plan_text=plan_text, summary_text=summary_text, args=args
-    )
+    return run_study("inr", __doc__, Config, ROOMS, args=args)
 
 
-def plan_text(config: Config, prepared: Any) -> str:
-    """What a run would do, with estimates of its cost."""
-    from studies import inr_work
-
-    return inr_work.plan_text(config, prepared)
-
-
-def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
-    """The table of the terminal."""
-    from studies import inr_tables
-
-    return inr_tables.summary_text(rows)
-
-
-__all__ = ["Config", "execute", "main", "prepare", "run"]
+__all__ = ["ROOMS", "Config", "main", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -78,7 +78,7 @@ def picture(image: Float[Tensor, "c p"]) -> str:
     return "#" + bytes((image.clamp(0, 1) * 255).round().int().flatten().tolist()).hex()
 
 
-def summary_text(rows: pd.DataFrame) -> str:
+def summary_text(config: Any, plan: Any, rows: pd.DataFrame) -> str:
     """The terminal's tables."""
     parts = []
     for task, group in rows.groupby("task", sort=False):

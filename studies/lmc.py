@@ -18,13 +18,14 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from asym.names import ALIGNMENTS, VARIANTS
 from studies.checks import InputError, check_least, check_positive
 from studies.cli import run_study
 from studies.flags import MEANING, TunedConfig, check_meaning, check_names
 from studies.presets import Defaults, defaults
+from studies.rooms import Rooms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,54 +108,20 @@ class Job:
     """Lines that describe the masked layers."""
 
 
-def prepare(config: Config) -> list[Job]:
-    """Check everything, load the data, plan the work. Writes nothing but the cache of decoded images."""
-    from studies import lmc_setup
-
-    return lmc_setup.prepare(config)
+ROOMS = Rooms("lmc_setup", "lmc_work", plan="lmc_estimate")
 
 
 def run(config: Config) -> pd.DataFrame:
     """Run the study; returns the rows of `lmc.csv` that belong to `config`."""
-    return execute(config, prepare(config))
-
-
-def execute(config: Config, jobs: list[Job]) -> pd.DataFrame:
-    """Do the planned work; rows go to the tables as soon as a pair is measured."""
-    from studies import lmc_work
-
-    return lmc_work.execute(config, jobs)
+    return ROOMS.run(config)
 
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-    return run_study(
-        "lmc",
-        __doc__,
-        Config,
-        prepare,
-        execute,
-        plan_text=plan_text,
-        summary_text=summary_text,
-        args=args,
-    )
+    return run_study("lmc", __doc__, Config, ROOMS, args=args)
 
 
-def plan_text(config: Config, prepared: Any) -> str:
-    """What a run would do, with estimates of its cost."""
-    from studies import lmc_estimate
-
-    return lmc_estimate.estimate(config, prepared)
-
-
-def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
-    """The table of the terminal."""
-    from studies import lmc_work
-
-    return lmc_work.summary_text(config, prepared)
-
-
-__all__ = ["Config", "Job", "execute", "main", "prepare", "run"]
+__all__ = ["ROOMS", "Config", "Job", "main", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,7 +10,7 @@ from studies.setup import default_jobs, time_epoch
 BYTES_PER_ENTRY = 4
 
 
-def estimate(config: Config, jobs: list[Job]) -> str:
+def plan_text(config: Config, jobs: list[Job]) -> str:
     """A few lines; each variant's step is timed on this machine, measurements along lines are not counted."""
     device = next(iter(jobs[0].tasks.values()))[0].device
     lines, total_s, total_bytes, networks = [], 0.0, 0, 0

@@ -71,7 +71,7 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     return out.merge(diverged["d"].sum().rename("diverged").reset_index(), on=list(GROUP))
 
 
-def summary_text(config: Config, jobs: list[Job]) -> str:
+def summary_text(config: Config, jobs: list[Job], rows: pd.DataFrame) -> str:
     """The terminal's table."""
     keys = {task.columns["config"] for job in jobs for tasks in job.tasks.values() for task in tasks}
     table = read_table(config.out / "lmc_summary.csv")

@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from asym.names import METANETS
 from studies.checks import InputError, check_choice, check_least, check_positive
 from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
+from studies.rooms import Rooms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,47 +144,20 @@ def check_reader(text: str) -> None:
         raise InputError(f"--readers: {text} is fitted once, only +gauge has a meaning")
 
 
-def prepare(config: Config) -> Any:
-    """Check everything, load the data, plan the work. Writes nothing but the cache of decoded images."""
-    from studies import metanet_setup
-
-    return metanet_setup.prepare(config)
+ROOMS = Rooms("metanet_setup", "metanet_work", plan="metanet_estimate", text="metanet_tables")
 
 
 def run(config: Config) -> pd.DataFrame:
     """Run the study; returns the rows of `metanet.csv` that belong to `config`."""
-    return execute(config, prepare(config))
-
-
-def execute(config: Config, prepared: Any) -> pd.DataFrame:
-    """Do the planned work; rows go to the tables as soon as a reader was trained."""
-    from studies import metanet_work
-
-    return metanet_work.execute(config, prepared)
+    return ROOMS.run(config)
 
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-    return run_study(
-        "metanet", __doc__, Config, prepare, execute, plan_text=plan_text, summary_text=summary_text, args=args
-    )
+    return run_study("metanet", __doc__, Config, ROOMS, args=args)
 
 
-def plan_text(config: Config, prepared: Any) -> str:
-    """What a run would do, with estimates of its cost."""
-    from studies import metanet_estimate
-
-    return metanet_estimate.plan_text(config, prepared)
-
-
-def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
-    """The table of the terminal."""
-    from studies import metanet_tables
-
-    return metanet_tables.summary_text(config, rows)
-
-
-__all__ = ["Config", "execute", "main", "prepare", "run"]
+__all__ = ["ROOMS", "Config", "main", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -229,7 +229,7 @@ def _zoo_row(columns: dict[str, Any], name: str, other: str, zoo: Zoo, places: n
     }
 
 
-def summary_text(config: Config, rows: pd.DataFrame) -> str:
+def summary_text(config: Config, prepared: Prepared, rows: pd.DataFrame) -> str:
     """The terminal's table."""
     from asym.store import read_table
 

@@ -23,12 +23,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asym.names import VARIANTS
 from studies.checks import InputError, check_least, check_positive
 from studies.cli import run_study
 from studies.flags import MEANING, NetworkConfig, check_meaning, check_names
+from studies.rooms import Rooms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,55 +104,20 @@ class Family:
     """Lines that describe the masked layers."""
 
 
-def prepare(config: Config) -> list[Family]:
-    """Check everything, load the data, plan the work. Writes nothing but the cache of decoded images."""
-    from studies import mli_setup
-
-    return mli_setup.prepare(config)
+ROOMS = Rooms("mli_setup", "mli_work")
 
 
 def run(config: Config) -> pd.DataFrame:
     """Run the study; returns the rows of `mli.csv` that belong to `config`."""
-    return execute(config, prepare(config))
-
-
-def execute(config: Config, families: list[Family]) -> pd.DataFrame:
-    """Do the planned work; rows go to the tables as soon as a network is measured."""
-    from studies import mli_work
-
-    return mli_work.execute(config, families)
+    return ROOMS.run(config)
 
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-    return run_study(
-        "mli",
-        __doc__,
-        Config,
-        prepare,
-        execute,
-        plan_text=plan_text,
-        summary_text=summary_text,
-        note=", or drawn for each network.",
-        args=args,
-    )
+    return run_study("mli", __doc__, Config, ROOMS, note=", or drawn for each network.", args=args)
 
 
-def plan_text(config: Config, prepared: Any) -> str:
-    """What a run would do, with estimates of its cost."""
-    from studies import mli_work
-
-    return mli_work.plan_text(config, prepared)
-
-
-def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
-    """The table of the terminal."""
-    from studies import mli_work
-
-    return mli_work.summary_text(config, rows)
-
-
-__all__ = ["Config", "Family", "execute", "main", "prepare", "run"]
+__all__ = ["ROOMS", "Config", "Family", "main", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -60,7 +60,7 @@ def execute(config: Config, families: list[Family]) -> pd.DataFrame:
     return rows
 
 
-def summary_text(config: Config, rows: pd.DataFrame) -> str:
+def summary_text(config: Config, families: list[Family], rows: pd.DataFrame) -> str:
     """The terminal's tables."""
     order = {variant: i for i, variant in enumerate(config.variants)}
     table = summary(rows.sort_values("variant", key=lambda column: column.map(order), kind="stable"))

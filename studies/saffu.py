@@ -23,17 +23,17 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from asym.names import TEXTS
 from studies.checks import InputError, check_least, check_positive
 from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
+from studies.rooms import Rooms
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from studies.saffu_setup import Prepared
 
 PARTS = ("connectivity", "quality", "merging", "cost", "architecture")
 PARTIAL = ("output-only", "hidden-only", "attention-only")
@@ -163,47 +163,20 @@ def _is_noise(start: str) -> bool:
         return False
 
 
-def prepare(config: Config) -> Prepared:
-    """Check everything, load the text, plan the work. Writes nothing but the cache of encoded text."""
-    from studies import saffu_setup
-
-    return saffu_setup.prepare(config)
+ROOMS = Rooms("saffu_setup", "saffu_work", text="saffu_tables")
 
 
 def run(config: Config) -> dict[str, pd.DataFrame]:
     """Run the study; returns for each part the rows that belong to `config`."""
-    return execute(config, prepare(config))
-
-
-def execute(config: Config, prepared: Prepared) -> dict[str, pd.DataFrame]:
-    """Do the planned work; rows go to the tables as soon as they are there."""
-    from studies import saffu_work
-
-    return saffu_work.execute(config, prepared)
-
-
-def plan_text(config: Config, prepared: Any) -> str:
-    """What a run would do, with estimates of its cost."""
-    from studies import saffu_work
-
-    return saffu_work.plan_text(config, prepared)
-
-
-def summary_text(config: Config, prepared: Any, tables: Any) -> str:
-    """The tables of the terminal."""
-    from studies import saffu_tables
-
-    return saffu_tables.summary_text(tables)
+    return ROOMS.run(config)
 
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-    return run_study(
-        "saffu", __doc__, Config, prepare, execute, plan_text=plan_text, summary_text=summary_text, args=args
-    )
+    return run_study("saffu", __doc__, Config, ROOMS, args=args)
 
 
-__all__ = ["Config", "execute", "main", "prepare", "run"]
+__all__ = ["ROOMS", "Config", "main", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

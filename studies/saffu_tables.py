@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -42,7 +43,7 @@ def summary(rows: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> pd.
     return out
 
 
-def summary_text(tables: dict[str, pd.DataFrame]) -> str:
+def summary_text(config: Any, prepared: Any, tables: dict[str, pd.DataFrame]) -> str:
     """The tables of the terminal, one for each part."""
     from studies.saffu import TABLES
 

@@ -23,12 +23,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asym.names import TRANSFORMER_METANETS
 from studies.checks import InputError, check_choice, check_least, check_positive
 from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
+from studies.rooms import Rooms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,54 +113,20 @@ class Config(CommonConfig):
             raise InputError("--thresholds: got none, give one or more")
 
 
-def prepare(config: Config) -> Any:
-    """Check everything, load the data, plan the work. Writes nothing."""
-    from studies import transformer_metanet_setup
-
-    return transformer_metanet_setup.prepare(config)
+ROOMS = Rooms("transformer_metanet_setup", "transformer_metanet_work")
 
 
 def run(config: Config) -> pd.DataFrame:
     """Run the study; returns the rows of `transformer_metanet.csv` that belong to `config`."""
-    return execute(config, prepare(config))
-
-
-def execute(config: Config, prepared: Any) -> pd.DataFrame:
-    """Do the planned work; rows go to the tables as results arrive."""
-    from studies import transformer_metanet_work
-
-    return transformer_metanet_work.execute(config, prepared)
+    return ROOMS.run(config)
 
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-    return run_study(
-        "transformer_metanet",
-        __doc__,
-        Config,
-        prepare,
-        execute,
-        plan_text=plan_text,
-        summary_text=summary_text,
-        args=args,
-    )
+    return run_study("transformer_metanet", __doc__, Config, ROOMS, args=args)
 
 
-def plan_text(config: Config, prepared: Any) -> str:
-    """What a run would do, with estimates of its cost."""
-    from studies import transformer_metanet_work
-
-    return transformer_metanet_work.plan_text(config, prepared)
-
-
-def summary_text(config: Config, prepared: Any, rows: pd.DataFrame) -> str:
-    """The table of the terminal."""
-    from studies import transformer_metanet_work
-
-    return transformer_metanet_work.summary_text(config, rows)
-
-
-__all__ = ["Config", "execute", "main", "prepare", "run"]
+__all__ = ["ROOMS", "Config", "main", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -160,7 +160,7 @@ def _cost(r: Any) -> float:
     return r.protocol.epochs * (0.1 if not r.reader.startswith("nfn") else 1.0) * (2.0 if r.part == "augmented" else 1)
 
 
-def summary_text(config: Config, rows: pd.DataFrame) -> str:
+def summary_text(config: Config, prepared: Prepared, rows: pd.DataFrame) -> str:
     """A line for each zoo and reader: τ at each threshold, under a held-out split, augmented."""
     table = read_table(config.out / "transformer_metanet_summary.csv")
     table = table[table["config"].isin(set(rows["config"]))]

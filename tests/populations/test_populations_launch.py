@@ -109,9 +109,9 @@ def test_a_study_on_ray_gives_the_tables_of_the_local_one(launchers, tmp_path):
             variants=("w",), alignments=("none",), out=tmp_path / launcher, runs=tmp_path / f"runs-{launcher}",
             launcher=launcher,
         )  # fmt: skip
-        (job,) = prepared = lmc.prepare(config)
+        (job,) = prepared = lmc.ROOMS.prepare(config)
         assert max(len(pickle.dumps(task)) for tasks in job.tasks.values() for task in tasks) < 20_000
-        lmc.execute(config, prepared)
+        lmc.ROOMS.execute(config, prepared)
         for name in ("lmc", "lmc_curves", "lmc_summary"):
             table = read_table(tmp_path / launcher / f"{name}.csv").drop(columns=list(VOLATILE), errors="ignore")
             order = [c for c in ("variant", "alignment", "pair", "split", "lam") if c in table]
@@ -347,7 +347,7 @@ def test_what_is_missing_is_named_before_anything_is_done(tmp_path, monkeypatch,
     assert lmc.main(["--launcher", "slurm"]) == 2
     assert "sbatch" in capsys.readouterr().err
     with pytest.raises(ValueError, match="--gpus-per-worker: has no meaning here"):
-        audit.prepare(audit.Config(launcher="ray", gpus_per_worker=0.5))
+        audit.ROOMS.prepare(audit.Config(launcher="ray", gpus_per_worker=0.5))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -40,7 +40,7 @@ def _tables(folder):
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inr")
-    return folder, inr.run(_config(folder)), inr.prepare(_config(folder))
+    return folder, inr.run(_config(folder)), inr.ROOMS.prepare(_config(folder))
 
 
 @pytest.fixture(scope="module")

@@ -49,10 +49,10 @@ def test_one_row_for_each_variant_alignment_and_pair(study):
 def test_alignments_of_earlier_runs_stay_in_the_tables_but_are_not_this_runs(study):
     folder, _ = study
     config = _config(folder, variants=("standard",), alignments=("none",))
-    jobs = lmc.prepare(config)
-    rows = lmc.execute(config, jobs)
+    jobs = lmc.ROOMS.prepare(config)
+    rows = lmc.ROOMS.execute(config, jobs)
     assert set(rows["alignment"]) == {"none"}
-    lines = lmc.summary_text(config, jobs, rows).splitlines()
+    lines = lmc.ROOMS.summary_text(config, jobs, rows).splitlines()
     assert [line.split()[1] for line in lines if line.startswith("standard")] == ["none"]
     for name in ("lmc", "lmc_summary"):
         table = read_table(folder / "results" / f"{name}.csv")

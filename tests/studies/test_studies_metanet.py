@@ -61,7 +61,7 @@ def test_every_reader_zoo_and_part_is_a_row(study):
 def test_numbers_are_those_of_the_predictions(study):
     folder, rows = study
     settings = config(folder)
-    prepared = metanet.prepare(settings)
+    prepared = metanet.ROOMS.prepare(settings)
     for item in items(settings, prepared)[:3]:
         row = rows[rows["config"] == metanet_setup.item_config(settings, prepared, item)].iloc[0]
         kept = reading(settings, prepared, item, float(row["lr"]), 0)
@@ -87,7 +87,7 @@ def test_scale_gmn_reads_moved_networks_alike_and_gmn_does_not(study):
 def test_moved_networks_keep_their_function(study):
     folder, _ = study
     settings = config(folder)
-    zoo = open_zoo(str(settings.runs), metanet.prepare(settings).families[0].zoo)
+    zoo = open_zoo(str(settings.runs), metanet.ROOMS.prepare(settings).families[0].zoo)
     from asym.models import build
 
     network = build("small-cnn", input_shape=(1, 8, 8), classes=10)
@@ -122,7 +122,7 @@ def test_graph_readers_have_equal_parameters_and_rates_equal_trials(study):
 def test_parameters_match_at_the_width_of_the_laptop(study):
     folder, _ = study
     settings = config(folder, reader_width=16)
-    prepared = metanet.prepare(settings)
+    prepared = metanet.ROOMS.prepare(settings)
     sizes = {}
     for item in items(settings, prepared):
         some = reading(settings, prepared, item, 1e-3, 0)
@@ -212,7 +212,7 @@ def test_presets_are_what_they_promise():
 
 def test_rates_are_as_many_for_trees(study):
     folder, _ = study
-    prepared = metanet.prepare(config(folder))
+    prepared = metanet.ROOMS.prepare(config(folder))
     assert rates(prepared, "stats-boost") != rates(prepared, "stats")
     assert dataclasses.is_dataclass(prepared)
 

@@ -48,7 +48,7 @@ def test_rows_and_their_columns(done):
 def test_tau_is_that_of_the_kept_predictions_and_nfn_does_not_move(done):
     folder, rows = done
     config = _config(folder)
-    prepared = study.prepare(config)
+    prepared = study.ROOMS.prepare(config)
     item = next(i for i in items(config, prepared) if i.reader == "nfn" and i.part == "random")
     result = read(reading(config, prepared, item, 0))
     row = rows[(rows["reader"] == "nfn") & (rows["split"] == "random") & (rows["kind"] == item.family.kind)].iloc[0]
@@ -75,7 +75,7 @@ def test_published_layers_are_at_chance_about_pairs_of_heads(done):
 def test_one_seed_starts_alike_and_held_out_rates_are_apart(done):
     folder, _ = done
     config = _config(folder)
-    prepared = study.prepare(config)
+    prepared = study.ROOMS.prepare(config)
     for item in items(config, prepared):
         zoo = open_zoo(reading(config, prepared, item, 0))
         assert zoo.zoo.table["seed"].nunique() == (1 if item.family.kind == "one-seed" else len(zoo.zoo))
