@@ -7,6 +7,7 @@ Kalogeropoulos et al. 2024, arXiv 2406.10685).
 
     python -m studies.metanet
     python -m studies.metanet --networks 400 --readers stats gmn scale-gmn
+    python -m studies.metanet --files small-cnn-zoo --readers stats gmn scale-gmn
 
 All readers are trained by one protocol (`asym.metanets.fitting`), with as many learning rates tried for each, on
 validation networks; epochs and rates are chosen by Kendall's τ there, and test networks are read once. A reader's name
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from asym.names import METANETS
@@ -62,6 +64,9 @@ class Config(CommonConfig):
     """Networks of the zoos; resnet8 is for readers that are blind to structure."""
     variants: tuple[str, ...] = ("standard", "w")
     """Zoos: standard w smaller w-zero."""
+    files: Path | None = None
+    """Folder of a published zoo to read in place of zoos that are trained here: the Small CNN Zoo's weights.npy,
+    metrics.csv and layout.csv, or *.pt of the asymmetric networks'."""
     networks: int | None = None
     """Trainings of each zoo."""
     zoo_epochs: int | None = None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import time
 
+import numpy as np
 import pandas as pd
 import torch
 
 from asym.data.zoos import NetworkZoo
 from asym.metanets import accumulate
-from asym.metanets.zoo_stack import stacks_of
+from asym.metanets.zoo_stack import by_activation, stacks_of
 from asym.populations import Layout, run_tasks
-from asym.populations.zoo_nets import about, effective
+from asym.populations.zoo_nets import HYPER, about, effective
 from asym.seeds import torch_generator
 from studies.metanet import Config
+from studies.metanet_files import open_files
 from studies.metanet_read import Zoo, make_reader
 from studies.metanet_setup import TUNING, Item, Prepared, items, rates, reading
 from studies.setup import default_jobs, time_epoch
@@ -29,6 +31,11 @@ def plan_text(config: Config, prepared: Prepared) -> str:
     """Lines for people."""
     lines, seconds = [], 0.0
     for family in prepared.families:
+        if family.plan is None:
+            lines.append(
+                f"files: {family.columns['networks']} networks of {family.columns['network_params']:,} weights"
+            )
+            continue
         chunk, plan = family.chunks[0]
         per_epoch = run_tasks(time_epoch, [(chunk, plan, prepared.data, prepared.device)])[0] / STACK_SPEED
         members = [member for part, _ in family.chunks for member in part.members]
@@ -68,7 +75,7 @@ def _time_step(config: Config, prepared: Prepared, item: Item) -> float:
     if "boost" in item.reader:
         return 2.0
     some = reading(config, prepared, item, 1e-3, TUNING)
-    zoo = random_zoo(prepared, item, config.batch_size)
+    zoo = random_zoo(prepared, item, config.batch_size) if config.files is None else some_of(config)
     reader = make_reader(some, zoo).train()
     target = torch.zeros(config.batch_size, 1)
     times = []
@@ -79,15 +86,24 @@ def _time_step(config: Config, prepared: Prepared, item: Item) -> float:
     return min(times)
 
 
+def some_of(config: Config) -> Zoo:
+    """As many networks of a published zoo as a batch."""
+    assert config.files is not None
+    zoo = by_activation(open_files(config.files).take(np.arange(config.batch_size)))
+    known = [name for name in HYPER if name in zoo.table]
+    return Zoo(zoo, stacks_of(zoo, known), zoo.table["test_acc"].to_numpy(dtype=float))
+
+
 def random_zoo(prepared: Prepared, item: Item, n: int) -> Zoo:
     """Random networks of a zoo's architecture, as many as a batch."""
-    chunk = item.family.chunks[0][0]
+    chunk, plan = item.family.chunks[0][0], item.family.plan
+    assert plan is not None
     layout = Layout.trainable(chunk.architecture.build(0))
     theta = 0.2 * torch.randn(n, layout.size, generator=torch_generator(0, "metanet", "estimate"))
     tensors, masks = effective(chunk, theta)
     kind = chunk.architecture.activation or "own"
     table = pd.DataFrame({"run": range(n), "test_acc": [0.5] * n, "activation": [kind] * n})
-    zoo = NetworkZoo(tensors, table, masks, about(item.family.plan, prepared.data.load()))
+    zoo = NetworkZoo(tensors, table, masks, about(plan, prepared.data.load()))
     return Zoo(zoo, stacks_of(zoo), table["test_acc"].to_numpy())
 
 

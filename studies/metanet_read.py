@@ -119,7 +119,8 @@ class Zoo:
 def open_zoo(runs: str, name: str) -> Zoo:
     """A zoo of the store, its networks in the order of its stacks."""
     zoo = by_activation(zoo_of(Store(runs).open(ZOO, name)))
-    return Zoo(zoo, stacks_of(zoo, HYPER), zoo.table["test_acc"].to_numpy(dtype=float).copy())
+    known = [name for name in HYPER if name in zoo.table]
+    return Zoo(zoo, stacks_of(zoo, known), zoo.table["test_acc"].to_numpy(dtype=float).copy())
 
 
 def splits_of(reading: Reading) -> dict[str, np.ndarray]:

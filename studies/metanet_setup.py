@@ -15,6 +15,7 @@ from asym.populations.runs import KIND as POPULATION
 from asym.populations.runs import run_config
 from asym.populations.zoo_nets import LABELS, ZOO, ZooPlan, labels_config
 from asym.store import config_hash
+from studies import metanet_files
 from studies.checks import InputError
 from studies.metanet import BLIND, TABLES, Config
 from studies.metanet_read import KIND, TEST_SHARE, VAL_SHARE, Reading, reader_seed
@@ -75,7 +76,7 @@ class Family:
     """One zoo and what reads it."""
 
     variant: str
-    plan: ZooPlan
+    plan: ZooPlan | None
     chunks: tuple[tuple[Population, Plan], ...]
     zoo: str
     """Hash of its run."""
@@ -122,8 +123,15 @@ def prepare(config: Config) -> Prepared:
     if config.lr is not None:
         given["lrs"] = (config.lr,)
     defaults = dataclasses.replace(preset, **given)
-    _check_sizes(config, defaults)
     data_args = DataArgs.of(config, defaults.dataset)
+    if config.files is not None:
+        metanet_files.check(config)
+        zoo, readers, columns = metanet_files.facts(config, defaults.readers)
+        defaults = dataclasses.replace(defaults, networks=columns["networks"])
+        _check_sizes(config, defaults)
+        family = Family("files", None, (), zoo, readers, columns)
+        return Prepared((family,), defaults, data_args, device)
+    _check_sizes(config, defaults)
     data = data_args.load()
     if data.domain != "images":
         raise InputError(f"--dataset: {data.name} has no images; zoos are of networks on images")
@@ -250,7 +258,8 @@ def stored(config: Config, prepared: Prepared) -> Iterator[tuple[str, dict[str, 
         for chunk, plan in family.chunks:
             yield POPULATION, run_config(chunk, plan)
             yield LABELS, labels_config(chunk, plan)
-        yield ZOO, family.plan.config(prepared.device)
+        if family.plan is not None:
+            yield ZOO, family.plan.config(prepared.device)
     for item in items(config, prepared):
         for lr in rates(prepared, item.reader):
             repeats: list[int | str] = [*range(prepared.defaults.repeats), TUNING]

@@ -276,7 +276,7 @@ def _rank(group: Group, groups: Sequence[Group]) -> int:
 
 def _strata(zoo: Zoo, places: np.ndarray) -> np.ndarray:
     table = zoo.zoo.table
-    varying = [name for name in STRATA if table[name].nunique() > 1][:3]
+    varying = [name for name in STRATA if name in table and table[name].nunique() > 1][:3]
     return strata_of([table[name].to_numpy()[places] for name in varying])
 
 

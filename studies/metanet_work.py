@@ -11,6 +11,7 @@ import pandas as pd
 
 from asym.populations import run_tasks
 from asym.store import read_table, update_table
+from studies import metanet_files
 from studies.launching import launcher_of
 from studies.metanet import KEY, TABLES, Config
 from studies.metanet_cost import measure_cost
@@ -30,9 +31,11 @@ def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
     """Train the zoos, tune, train the readers, measure; returns the study's rows."""
     if not config.quiet:
         for family in prepared.families:
-            for line in family.plan.architecture.describe():
+            for line in family.plan.architecture.describe() if family.plan is not None else ():
                 print(line, file=sys.stderr)
     train_zoos(config, prepared.families, prepared.data, prepared.device, "networks")
+    if config.files is not None:
+        metanet_files.keep(str(config.runs), config.files)
     where = stamp(prepared.device)
     opened = {family.zoo: open_zoo(str(config.runs), family.zoo) for family in prepared.families}
     _update(config, "metanet_zoos", zoo_rows(config, prepared, opened))

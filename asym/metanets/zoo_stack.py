@@ -48,6 +48,8 @@ def stacks_of(zoo: NetworkZoo, hyper: Sequence[str] = ()) -> list[Stack]:
     return stacks
 
 
+FOREIGN = "files"
+"""What a zoo's `about` says in place of an architecture where this project has none such: a bag of tensors."""
 CHAINS = ("small-cnn",)
 """Architectures that are chains of layers."""
 
@@ -59,9 +61,12 @@ def zoo_chain(zoo: NetworkZoo, activation: str = "own") -> Chain | Bag:
         ValueError: as `stacks_of`.
     """
     about = zoo.about
-    missing = [key for key in ("arch", "input_shape", "classes") if key not in about]
+    needed = ("arch",) if about.get("arch") == FOREIGN else ("arch", "input_shape", "classes")
+    missing = [key for key in needed if key not in about]
     if missing:
         raise ValueError(f"zoo: does not say its {', '.join(missing)}, which tell how its tensors hang together")
+    if about["arch"] == FOREIGN:
+        return Bag(tuple((name, tuple(tensor.shape[1:])) for name, tensor in zoo.tensors.items()))
     shape = tuple(about["input_shape"])
     network = build(
         about["arch"],

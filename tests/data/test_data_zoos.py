@@ -1,6 +1,5 @@
 """Loaders of zoos against small files in the published formats, and files that are damaged."""
 
-import gzip
 import json
 
 import numpy as np
@@ -8,12 +7,11 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from published_zoos import SHAPES, asymmetric_files, small_cnn_files
 
 from asym.data.zoo_files import SMALL_CNN, load_asymmetric_zoo, load_small_cnn_zoo
 from asym.data.zoos import NetworkZoo, load_zoo, save_zoo, split_runs
 from asym.models import build
-
-SHAPES = ((16,), (3, 3, 1, 16), (16,), (3, 3, 16, 16), (16,), (3, 3, 16, 16), (10,), (16, 10))
 
 
 def zoo(n=3) -> NetworkZoo:
@@ -22,28 +20,6 @@ def zoo(n=3) -> NetworkZoo:
     table = pd.DataFrame({"run": range(n), "test_acc": np.linspace(0.1, 0.9, n), "lr": [0.1] * n, "start": ["own"] * n})
     masks = {"a.weight": torch.tensor([[True, False, True], [False, True, True]])}
     return NetworkZoo(tensors, table, masks, {"arch": "toy", "input_shape": [3], "classes": 2})
-
-
-def small_cnn_files(folder, runs=6, steps=(0, 86)):
-    """What the published archive holds, with random weights."""
-    layout, at = [], 0
-    for i, shape in enumerate(SHAPES):
-        size = int(np.prod(shape))
-        name = f"sequential/layer{i // 2}/{'kernel' if i % 2 else 'bias'}:0"
-        layout.append({"varname": name, "shape": str(shape), "start_idx": at, "end_idx": at + size})
-        at += size
-    n = runs * len(steps)
-    weights = np.random.default_rng(0).normal(size=(n, at)).astype(np.float32)
-    np.save(folder / "weights.npy", weights)
-    rows = [
-        {"modeldir": f"/zoo/{k}", "step": step, "test_accuracy": (k + 1) / 10, "train_accuracy": 0.5,
-         "config.activation": "relu" if k % 2 else "tanh", "config.learning_rate": 0.01, "config.l2reg": 1e-4}
-        for k in range(runs) for step in steps
-    ]  # fmt: skip
-    with gzip.open(folder / "metrics.csv.gz", "wt") as file:
-        pd.DataFrame(rows).to_csv(file, index=False)
-    pd.DataFrame(layout).to_csv(folder / "layout.csv", index=False)
-    return weights
 
 
 def test_a_zoo_comes_back_as_it_was(tmp_path):
@@ -161,12 +137,6 @@ def test_published_files_cut_short(tmp_path):
     (tmp_path / "layout.csv").unlink()
     with pytest.raises(FileNotFoundError, match=r"layout\.csv"):
         load_small_cnn_zoo(tmp_path)
-
-
-def asymmetric_files(folder, accuracies=(73.8, 64.0, 70.0)):
-    for k, accuracy in enumerate(accuracies):
-        network = build("resnet8", input_shape=(3, 32, 32), classes=10, width=0.125, seed=k)
-        torch.save((network.state_dict(), accuracy), folder / f"net{k:03}.pt")
 
 
 def test_asymmetric_zoo(tmp_path):

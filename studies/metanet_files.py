@@ -1,0 +1,106 @@
+"""A published zoo in place of zoos that are trained here: from files to a run of the store, read like any other zoo.
+
+    Small CNN Zoo          weights.npy, metrics.csv.gz (or .csv), layout.csv; the checkpoints of its last step
+    asymmetric networks    files *.pt, each a state dict and a test accuracy in percent
+
+Networks are split by run like those of this project's zoos, not as published, so that all readers and zoos follow one
+protocol (`asym.data.load_small_cnn_zoo` gives the published split). Ceilings of label noise assume the 10,000 test
+images of MNIST, Fashion-MNIST and CIFAR-10 (SVHN has 26,032, so that its ceilings come out a little low).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+from asym.data.zoo_files import load_asymmetric_zoo, load_small_cnn_zoo
+from asym.data.zoos import NetworkZoo
+from asym.metanets.zoo_stack import FOREIGN
+from asym.names import METANETS
+from asym.populations import cached
+from asym.populations.zoo_nets import HYPER, ZOO
+from asym.store import Store, config_hash
+from studies.checks import InputError
+from studies.metanet import BLIND, Config
+
+VERSION = 1
+"""Raised by hand whenever the same files would give another zoo."""
+TEST_IMAGES = 10_000
+OURS = {"learning_rate": "lr", "l2reg": "weight_decay"}
+"""Names of published hyper-parameters → ours."""
+TRAINED_ONLY = ("networks", "zoo_epochs", "dataset", "kappa", "train_size")
+"""Flags of zoos that are trained here, which have no default."""
+
+
+def zoo_config(folder: Path) -> dict[str, Any]:
+    """What names the run of a folder of files: their names and sizes."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    return {"version": VERSION, "files": [[file.name, file.stat().st_size] for file in files]}
+
+
+@functools.lru_cache(maxsize=1)
+def open_files(folder: Path) -> NetworkZoo:
+    """The zoo of a folder.
+
+    Raises:
+        FileNotFoundError, ValueError: as the loaders of `asym.data`.
+    """
+    if (folder / "weights.npy").is_file():
+        zoo, _ = load_small_cnn_zoo(folder)
+        table = zoo.table.rename(columns=OURS)
+    else:
+        zoo = load_asymmetric_zoo(folder)
+        table = zoo.table
+    kept = [name for name in ("run", "test_acc", "train_acc", "activation", *HYPER) if name in table]
+    about = {"arch": FOREIGN, "classes": 10, "test_images": TEST_IMAGES, **zoo.about}
+    return dataclasses.replace(zoo, table=table[kept].reset_index(drop=True), about=about)
+
+
+def keep(runs: str, folder: Path) -> None:
+    """Put the zoo into the store."""
+
+    def build() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        zoo = open_files(folder)
+        state = {"dropped": zoo.about.get("dropped", 0), "about": dict(zoo.about)}
+        return dict(zoo.tensors), {"networks": zoo.table}, state
+
+    cached(Store(runs), ZOO, zoo_config(folder), build)
+
+
+def check(config: Config) -> None:
+    """Raise an `InputError` for flags that say how to train zoos, which come from files here."""
+    fields = type(config).__dataclass_fields__
+    for flag in (*TRAINED_ONLY, "arch", "variants", "activations", "checkpoints", "one_seed"):
+        if flag in fields and getattr(config, flag) != fields[flag].default:
+            raise InputError(f"--{flag.replace('_', '-')}: has no meaning with --files")
+    assert config.files is not None
+    if not config.files.is_dir():
+        raise InputError(f"--files: {config.files} is not a folder")
+
+
+def facts(config: Config, readers: tuple[str, ...]) -> tuple[str, tuple[str, ...], dict[str, Any]]:
+    """Hash of the zoo's run, the readers that can read it, and its columns in tables.
+
+    Raises:
+        InputError: for a reader, named by the user, that cannot read it.
+    """
+    assert config.files is not None
+    zoo = open_files(config.files)
+    known = [name for name in HYPER if name in zoo.table]
+    chains = zoo.about["arch"] != FOREIGN
+    able = tuple(r for r in readers if (chains or r in BLIND) and (known or not r.startswith("hyper")))
+    if config.readers is not None and able != readers:
+        unable = next(r for r in readers if r not in able)
+        valid = ", ".join(r for r in (METANETS if chains else BLIND) if known or not r.startswith("hyper"))
+        raise InputError(f"--readers: {unable} cannot read {config.files}; valid there: {valid}")
+    activations = sorted(set(zoo.table["activation"])) if "activation" in zoo.table else ["own"]
+    columns = {
+        "study": "metanet", "preset": config.preset, "arch": zoo.about["arch"],
+        "dataset": config.dataset_name or config.files.resolve().name, "variant": "files",
+        "activations": " ".join(activations), "networks": len(zoo), "network_epochs": "published",
+        "network_params": sum(t[0].numel() for t in zoo.tensors.values()), "kappa": "", "checkpoints": "",
+        "one_seed": False, "seed": config.seed, "train_images": 0, "test_images": TEST_IMAGES,
+    }  # fmt: skip
+    return config_hash(zoo_config(config.files)), able, columns

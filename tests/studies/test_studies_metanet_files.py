@@ -1,0 +1,77 @@
+"""Readers of published zoos: from files to tables, what such zoos cannot say, and what stops before any work."""
+
+import numpy as np
+import pytest
+from published_zoos import asymmetric_files, small_cnn_files
+
+from asym.store import config_hash, read_table
+from studies import metanet, metanet_files
+from studies.metanet_read import open_zoo
+
+FAST = {"preset": "smoke", "reader_width": 2, "epochs": 2, "lrs": (1e-3,), "sizes": (), "quiet": True}
+
+
+def config(folder, **options):
+    return metanet.Config(**{**FAST, "out": folder / "results", "runs": folder / "runs"} | options)
+
+
+def test_the_small_cnn_zoo_is_read_like_a_zoo_of_our_own(tmp_path):
+    files = tmp_path / "zoo"
+    files.mkdir()
+    weights = small_cnn_files(files, runs=30)
+    given = config(tmp_path, files=files, readers=("stats", "hyper-boost", "gmn+gauge", "scale-gmn"))
+    rows = metanet.run(given)
+    assert set(rows["reader"]) == {"stats", "hyper-boost", "gmn+gauge", "scale-gmn"}
+    assert set(rows["variant"]) == {"files"}
+    assert set(rows["dataset"]) == {"zoo"}
+    assert set(rows["networks"]) == {30}
+    assert np.isfinite(rows["tau"][rows["reader"] != "hyper-boost"]).all()  # 18 networks are one leaf: no order
+    zoo = open_zoo(str(tmp_path / "runs"), config_hash(metanet_files.zoo_config(files))).zoo
+    biases = np.sort(zoo.tensors["convs.0.bias"].numpy().ravel())
+    np.testing.assert_array_equal(biases, np.sort(weights[1::2, :16].ravel()))  # every second row is of the last step
+    assert set(zoo.table["activation"]) == {"relu", "tanh"}
+    assert {"lr", "weight_decay"} <= set(zoo.table)
+    again = metanet.run(given)
+    assert again.equals(rows)
+    assert read_table(tmp_path / "results" / "metanet_zoos.csv")["kept"].tolist() == [30]
+
+
+def test_the_zoo_of_asymmetric_networks_is_read_by_readers_that_need_no_chain(tmp_path):
+    files = tmp_path / "zoo"
+    files.mkdir()
+    asymmetric_files(files, np.linspace(30.0, 80.0, 12).tolist())
+    rows = metanet.run(config(tmp_path, files=files))
+    assert set(rows["reader"]) == {"stats"}  # of the preset's: no chains, no hyper-parameters
+    assert set(rows["arch"]) == {"files"}
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["--networks", "100"], "--networks: has no meaning with --files"),
+        (["--variants", "w"], "--variants: has no meaning with --files"),
+        (["--readers", "scale-gmn"], "--readers: scale-gmn cannot read"),
+        (["--readers", "hyper-boost"], "--readers: hyper-boost cannot read"),
+        (["--files", "nowhere"], "--files: nowhere is not a folder"),
+        (["--files", "."], "no files *.pt"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, args, word):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zoo").mkdir()
+    asymmetric_files(tmp_path / "zoo")
+    if "--files" not in args:
+        args = ["--files", "zoo", *args]
+    assert metanet.main(["--preset", "smoke", *args]) == 2
+    err = capsys.readouterr().err
+    assert word in err
+    assert err.count("\n") == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["zoo"]
+
+
+def test_other_files_are_another_zoo(tmp_path):
+    asymmetric_files(tmp_path, (50.0, 60.0))
+    before = metanet_files.zoo_config(tmp_path)
+    assert metanet_files.zoo_config(tmp_path) == before
+    asymmetric_files(tmp_path, (50.0, 60.0, 70.0))
+    assert metanet_files.zoo_config(tmp_path) != before
