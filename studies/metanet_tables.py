@@ -210,7 +210,7 @@ def zoo_rows(config: Config, prepared: Prepared, opened: Mapping[str, Zoo]) -> l
 
 
 def _zoo_row(columns: dict[str, Any], name: str, other: str, zoo: Zoo, places: np.ndarray) -> dict[str, Any]:
-    accuracies = zoo.accuracies[places]
+    accuracies, table = zoo.accuracies[places], zoo.zoo.table
     ceiling = label_noise_ceiling(accuracies, zoo.images)
     quantiles = np.quantile(accuracies, (0.1, 0.5, 0.9))
     return {
@@ -223,7 +223,7 @@ def _zoo_row(columns: dict[str, Any], name: str, other: str, zoo: Zoo, places: n
         "acc_sd": float(accuracies.std(ddof=1)),
         **{f"acc_q{q}": float(v) for q, v in zip((10, 50, 90), quantiles)},
         "untrained": float((accuracies < CHANCE / zoo.zoo.about["classes"]).mean()),
-        "train_acc_mean": float(zoo.zoo.table["train_acc"].to_numpy()[places].mean()),
+        "train_acc_mean": float(table["train_acc"].to_numpy()[places].mean()) if "train_acc" in table else float("nan"),
         "tau_repeat": ceiling.repeat,
         "tau_perfect": ceiling.perfect,
     }
@@ -277,6 +277,8 @@ def _rank(group: Group, groups: Sequence[Group]) -> int:
 def _strata(zoo: Zoo, places: np.ndarray) -> np.ndarray:
     table = zoo.zoo.table
     varying = [name for name in STRATA if name in table and table[name].nunique() > 1][:3]
+    if not varying:
+        return np.zeros(len(places), dtype=int)  # files may tell nothing of how networks were trained
     return strata_of([table[name].to_numpy()[places] for name in varying])
 
 
