@@ -103,8 +103,12 @@ def _changes(axis: Any, rows: Any, readers: list[str]) -> None:
     shown = [reader for reader in readers[::-1] if reader in set(rows["reader"]) and "hyper" not in reader][:6]
     for place, reader in enumerate(shown):
         part = rows[rows["reader"] == reader].set_index("move").reindex(moves)
-        axis.plot(range(len(moves)), part["change"].to_numpy(dtype=float), marker="o", markersize=3, linewidth=0.8,
-                  color=(*PALETTE, "#6B6B6B")[place], label=reader)  # fmt: skip
+        change, low, high = (part[name].to_numpy(dtype=float) for name in ("change", "change_low", "change_high"))
+        at = [k + 0.7 * ((place + 0.5) / len(shown) - 0.5) for k in range(len(moves))]
+        axis.errorbar(
+            at, change, yerr=[change - low, high - change], fmt="o", markersize=2, elinewidth=0.6,
+            color=(*PALETTE, "#6B6B6B")[place], label=reader,
+        )  # fmt: skip
     axis.axhline(0, color="black", linewidth=0.5)
     axis.set_xticks(range(len(moves)), moves, rotation=60, ha="right", fontsize=5.5)
     axis.set_ylabel("change of τ, test networks moved")
