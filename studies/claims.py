@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from studies.claims_rules import Claim, Tables
 
 KEY = ("id", "setting")
+LETTERS = "ABCDNPH"
+"""First letters of ids, in order: four papers, this project's own findings, its hypotheses on SAFFU."""
 MARKS = ("<!-- claims -->", "<!-- /claims -->")
 """What stands around the list in a document."""
 
@@ -61,10 +63,13 @@ class Config:
 
 
 def all_claims() -> tuple[Claim, ...]:
-    """Every claim, in the order of the table."""
-    from studies import claims_landscape, claims_language, claims_readers
+    """Every claim, in the order of the table: by paper, then by number."""
+    from studies import claims_landscape, claims_language, claims_readers, claims_training
 
-    return (*claims_landscape.CLAIMS, *claims_readers.CLAIMS, *claims_language.CLAIMS)
+    found = (
+        *claims_landscape.CLAIMS, *claims_training.CLAIMS, *claims_readers.CLAIMS, *claims_language.CLAIMS,
+    )  # fmt: skip
+    return tuple(sorted(found, key=lambda claim: (LETTERS.index(claim.id[0]), int(claim.id[1:]))))
 
 
 def rows_of(claim: Claim, tables: Tables) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Claims about loss landscapes and Bayesian training: the asymmetric networks' paper, later work on it, and our own.
+"""Claims about loss landscapes: the asymmetric networks' paper, later work on it, and our own.
 
 Barriers are test losses at λ = ½ in nats. Comparisons of two alignments are paired by pair of networks, of two
 variants independent (Welch).
@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from studies.claims_rules import (
+    LATER,
+    OWN,
+    PAPER,
     Check,
     Claim,
     Setting,
     Tables,
     above,
     below,
-    exactly,
-    given,
     independent,
     inside,
     mean_of,
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
     from asym.intervals import Interval
 
-PAPER = "Empirical Impact of Neural Parameter Symmetries"
-LATER = "later work on asymmetric networks"
-OWN = "this project"
 BARRIER = "barrier_loss_mid"
 LARGE = 0.5
 """A barrier above this many nats is large."""
@@ -164,69 +162,6 @@ def _a12(tables: Tables) -> list[Check]:
     return [above("barrier with the cosine gate", mean_of(cosine, BARRIER), LARGE)]
 
 
-def _a13(tables: Tables, column: str = "smooth_monotone") -> list[Check]:
-    def change(variant: str, other: str) -> Interval:
-        rows = tables("mli_differences", variant=variant, other=other, matched_on="hyperparameters", measure=column)
-        return given(rows)
-
-    return [
-        above("W minus standard", change("w", "standard")),
-        above("σ minus standard", change("sigma", "standard")),
-        above("W minus σ", change("w", "sigma")),
-    ]
-
-
-VI: dict[str, Any] = {"method": "vi", "guide": "lowrank"}
-
-
-def _vi(tables: Tables, arch: str, variant: str, kl: float = 0.125) -> pd.DataFrame:
-    noise = -12.0 if arch.startswith("resnet") else -10.0
-    return tables("bnn", arch=arch, variant=variant, kl_weight=kl, log_variance=noise, **VI)
-
-
-def _a15(tables: Tables) -> list[Check]:
-    w, plain = (_vi(tables, "mlp-16", v) for v in ("w", "standard"))
-    return [
-        above("W minus standard accuracy", paired(w, plain, "test_acc", ("instance",)), 0.2),
-        below("standard accuracy", mean_of(plain, "test_acc"), 0.2),
-    ]
-
-
-def _a16(tables: Tables) -> list[Check]:
-    w, plain = (_vi(tables, "resnet20", v) for v in ("w", "standard"))
-    return [
-        above("W minus standard accuracy half-way", paired(w, plain, "half_acc", ("instance",))),
-        inside("W minus standard accuracy at the end", paired(w, plain, "test_acc", ("instance",)), POINT),
-    ]
-
-
-def _a17(tables: Tables) -> list[Check]:
-    equal, plain, w = (_vi(tables, "mlp-16", v) for v in ("standard-equal", "standard", "w"))
-    return [
-        inside("standard of W's size minus standard accuracy", paired(equal, plain, "test_acc", ("instance",)), 0.1),
-        above("W minus standard of W's size", paired(w, equal, "test_acc", ("instance",))),
-    ]
-
-
-def _a21(tables: Tables) -> list[Check]:
-    rows = tables("audit", kind="automorphisms", variant=("w", "w-zero"))
-    return [exactly("networks with one automorphism", rows["found"], [1] * len(rows)), _none(tables, ("w", "w-zero"))]
-
-
-def _a22(tables: Tables) -> list[Check]:
-    rows = tables("audit", kind="permutations", arch=("mlp", "resnet8", "gnn", "timm/resnet18"), variant="sigma")
-    signs = tables("audit", kind="signs", variant="sigma")
-    return [
-        exactly("networks without an exchange", rows["found"], [0] * len(rows)),
-        exactly("networks without a sign flip", signs["found"], [0] * len(signs)),
-    ]
-
-
-def _none(tables: Tables, variants: tuple[str, ...]) -> Check:
-    rows = tables("audit", kind=("permutations", "signs"), variant=variants)
-    return exactly("tests without an exchange or sign flip", rows["found"], [0] * len(rows))
-
-
 def _a23(tables: Tables) -> list[Check]:
     zero, w = _pairs(tables, "ablate_zero", "w-zero"), _pairs(tables, "ablate_zero", "w")
     return [
@@ -240,36 +175,6 @@ def _n04(tables: Tables) -> list[Check]:
     return [
         inside("loss of an average of 8 W networks minus its parts'", mean_of(w, BARRIER), FLAT),
         above("the same for standard networks", mean_of(plain, BARRIER), LARGE),
-    ]
-
-
-def _n05(tables: Tables) -> list[Check]:
-    """R̂ − 1 of W over that of standard networks, in weights and in predictions; one pair of networks each."""
-    found = []
-    for activation in ("tanh", "relu"):
-        rows = {v: tables("bnn_nuts", variant=v, activation=activation).iloc[:1] for v in ("standard", "w")}
-        for name, label in (("weights", "weights"), ("predictions", "predictions")):
-            column = f"rhat_{name}_median"
-            text = f"R̂ of {label}, W minus standard, {activation}"
-            found.append(below(text, independent(rows["w"], rows["standard"], column)))
-    return found
-
-
-def _n06(tables: Tables) -> list[Check]:
-    rows = tables("audit", kind="continuous", family="all", variant=("standard", "sigma"))
-    left = tables("audit", kind="continuous", family="all", variant="w")
-    return [
-        exactly("standard and σ networks where predicted = found", rows["found"], rows["predicted"]),
-        above("continuous symmetries left in W networks", mean_of(left, "found")),
-        _none(tables, ("w",)),
-    ]
-
-
-def _p01(tables: Tables) -> list[Check]:
-    started, w, plain = (_vi(tables, "mlp-16", v) for v in ("w-init", "w", "standard"))
-    return [
-        above("started at W minus standard accuracy", paired(started, plain, "test_acc", ("instance",)), 0.2),
-        inside("started at W minus W accuracy", paired(started, w, "test_acc", ("instance",)), 0.2),
     ]
 
 
@@ -304,8 +209,6 @@ def _ablation(factor: str, checks: Any, flags: str = "") -> tuple[Setting, ...]:
     return (Setting("ResNet-8, digits", f"ablate --factor {factor}{flags}", checks),)
 
 
-_BNN16 = "bnn --variants standard w w-init w-zero sigma standard-equal --archs mlp-16 --methods vi --kl-weights 0.125"
-
 CLAIMS = (
     Claim("A01", PAPER, "Standard ResNet-20s of different seeds are separated by a large barrier", "3.287 ± .32",
           "second-hand", _in_lmc(_a01)),
@@ -330,35 +233,12 @@ CLAIMS = (
     Claim("A11", PAPER, "Fixing biases does not connect networks", "3.76 to 10.6", "second-hand",
           _ablation("bias", _a11)),
     Claim("A12", PAPER, "A cosine gate does not rescue σ", "–", "verified", _ablation("gate", _a12)),
-    Claim("A13", PAPER, "Monotone from initial to final weights: standard < σ < W", "26.3, 87.3, 100 %", "second-hand",
-          (Setting("100 ResNet-8 a family, digits, label smoothing", "mli", _a13),), headline=True),
-    Claim("A14", PAPER, "Global convexity of these lines: standard < σ < W", ".823, .976, 1.00", "second-hand",
-          (Setting("100 ResNet-8 a family, digits, label smoothing", "mli",
-                   lambda t: _a13(t, "smooth_global_convexity")),)),
-    Claim("A15", PAPER, "Variational inference trains a 16-layer MLP only if W", "13.5 against 55.2 %", "second-hand",
-          (Setting("MLP-16, digits, KL × 1/8", "bnn", _a15),), headline=True),
-    Claim("A16", PAPER, "Variational ResNet: W ahead early, tie late", "CIFAR-10: a tie; CIFAR-100 49.3, 46.8",
-          "second-hand", (Setting("ResNet-20 with group norm, digits, KL × 1/8", "bnn", _a16),)),
-    Claim("A17", PAPER, "Parameter count does not explain the Bayesian gain", "46.5 ± 1.1", "verified",
-          (Setting("MLP-16, digits, KL × 1/8", _BNN16, _a17),)),
-    Claim("A20", PAPER, "Distance between networks does not explain connectivity", "W farther apart than standard",
-          "second-hand", elsewhere="distances are not kept in the tables"),
-    Claim("A21", PAPER, "Masks of distinct non-zero rows and κ = 0 leave no automorphism", "theorem", "second-hand",
-          (Setting("tiny MLP exactly; exchanges and signs in six networks", "audit --points 3", _a21),)),
-    Claim("A22", PAPER, "FiGLU leaves no permutation and no diagonal equivariance", "theorem", "second-hand",
-          (Setting("MLP, ResNet-8, GNN, timm ResNet-18", "audit --points 3", _a22),)),
     Claim("A23", LATER, "Constants of zero leave a high barrier, though no permutation is left", "≈ 80 points",
           "second-hand", _ablation("zero", _a23), headline=True),
     Claim("A24", LATER, "Width alone removes the barrier (×32, with temperature)", ".087", "second-hand",
           elsewhere="widths 1 and 2 only: ablate_width.csv, ablate_temperature.csv"),
     Claim("N04", OWN, "Averaging eight W networks needs no maps", "open question", "–", _ablation("merge", _n04),
           headline=True),
-    Claim("N05", OWN, "Removing symmetries mends mixing in weights more than in predictions", "open question", "–",
-          (Setting("NUTS, three hidden units, digits", "bnn --sampler nuts", _n05),)),
-    Claim("N06", OWN, "The audit finds what is predicted; W keeps continuous symmetries and no discrete one", "–", "–",
-          (Setting("six networks, three points each", "audit --points 3", _n06),)),
-    Claim("P01", OWN, "What trains the deep variational MLP is where it starts, not that entries are fixed", "–", "–",
-          (Setting("MLP-16, digits, KL × 1/8", _BNN16, _p01),)),
     Claim("P02", OWN, "The standard barrier falls as the learning rate grows", "–", "–", _ablation("lr", _p02)),
     Claim("P03", OWN, "SyRe at its paper's deviation removes symmetries without connecting networks", "–", "–",
           _ablation("syre", _p03)),

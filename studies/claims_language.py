@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from studies.claims_landscape import BARRIER, FLAT, OWN
-from studies.claims_rules import Check, Claim, NoRows, Setting, Tables, above, below, inside, mean_of, paired
+from studies.claims_landscape import BARRIER, FLAT
+from studies.claims_rules import OWN, Check, Claim, NoRows, Setting, Tables, above, below, inside, mean_of, paired
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from asym.intervals import Interval, share_interval
-from studies.claims_landscape import OWN, PAPER
-from studies.claims_rules import Check, Claim, NoRows, Setting, Tables, above, below, exactly, given, inside
+from studies.claims_rules import OWN, PAPER, Check, Claim, NoRows, Setting, Tables, above, below, exactly, given, inside
 
 SCALE = "Scale Equivariant Graph Metanetworks"
 TRANSFORMER = "Equivariant NFNs for Transformers"

@@ -29,6 +29,9 @@ from asym.intervals import Interval, mean_interval, paired_interval, welch_inter
 if TYPE_CHECKING:
     import pandas as pd
 
+PAPER = "Empirical Impact of Neural Parameter Symmetries"
+LATER = "later work on asymmetric networks"
+OWN = "this project"
 VERDICTS = ("holds", "in part", "does not", "undecided", "not tested")
 
 
