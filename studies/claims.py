@@ -122,7 +122,7 @@ def headline_list(table: pd.DataFrame) -> list[str]:
             for r in rows.to_dict("records")
         )
         first = rows.iloc[0]
-        lines.append(f"| {name}: {first['claim']} | {first['published']} | {found} |")
+        lines.append(f"| {name}: {first['claim']} | {_published(first)} | {found} |")
     return lines
 
 
@@ -131,10 +131,15 @@ def full_list(table: pd.DataFrame) -> list[str]:
     lines = ["| id | claim | published (status) | setting | verdict | checks |", "|---|---|---|---|---|---|"]
     for row in table.to_dict("records"):
         checks = row["checks"] or row["note"]
-        published = f"{row['published']} ({row['published_status']})" if row["published"] != "–" else "–"
-        cells = (row["id"], row["claim"], published, row["setting"], row["verdict"], checks.replace("|", "\\|"))
+        cells = (row["id"], row["claim"], _published(row), row["setting"], row["verdict"], checks.replace("|", "\\|"))
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _published(row: Any) -> str:
+    """The published value and how it is known."""
+    known = row["published"] not in ("–", "open question", "hypothesis") and row["published_status"] != "–"
+    return f"{row['published']} ({row['published_status']})" if known else row["published"]
 
 
 def _number(row: dict[Any, Any]) -> str:
