@@ -142,7 +142,7 @@ def _merging(folder: Path, name: str, rows: pd.DataFrame, title: str) -> list[Pa
     plt = pyplot()
     starts = list(rows["start"].unique())
     figure, axes = plt.subplots(
-        1, len(starts), figsize=(0.75 * COLUMN_IN * len(starts), 2.4), sharey=True, squeeze=False, layout="constrained"
+        1, len(starts), figsize=(0.75 * COLUMN_IN * len(starts), 2.6), sharey=True, squeeze=False, layout="constrained"
     )
     for axis, start in zip(axes[0], starts):
         own = rows[rows["start"] == start].sort_values("k")
@@ -152,7 +152,7 @@ def _merging(folder: Path, name: str, rows: pd.DataFrame, title: str) -> list[Pa
                           linewidth=1.1, label=value.removeprefix("loss_").replace("_", " "))  # fmt: skip
         axis.set(title=start, xlabel="networks averaged", xticks=sorted(own["k"].unique()))
     axes[0][0].set_ylabel("test loss (nats a token)")
-    axes[0][-1].legend()
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(MERGED))
     figure.suptitle(f"Averages of networks of disjoint texts ({title})", fontsize=8)
     return save(figure, folder, name)
 
