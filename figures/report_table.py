@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEADING = (
-    "id", "claim", "verdict", "measure", "ours", "n", "published", "setting", "variant", "reader", "arm", "start",
+    "id", "claim", "setting", "verdict", "measure", "ours", "n", "published", "variant", "reader", "arm", "start",
     "benchmark",
 )  # fmt: skip
 """Columns that say which row it is come first …"""
