@@ -42,7 +42,7 @@ class Config:
     out: Path = Path("results")
     """Folder of the other tables; `claims.csv` is written there."""
     ids: tuple[str, ...] = ()
-    """Claims to print, by id; all of them if none is named."""
+    """Claims to print with all their checks, by id; nothing is written then."""
     docs: tuple[Path, ...] = ()
     """Markdown files whose list of claims, between its marks, is written anew: in a README the headline claims."""
     quiet: bool = False
@@ -58,7 +58,9 @@ class Config:
             raise InputError(f"--out: {self.out} is no folder; `python -m studies.lmc` makes tables")
         check_folder("out", self.out)
         for file in self.docs:
-            if not file.is_file() or any(mark not in file.read_text(encoding="utf-8") for mark in MARKS):
+            if not file.is_file():
+                raise InputError(f"--docs: {file} does not exist")
+            if any(mark not in file.read_text(encoding="utf-8") for mark in MARKS):
                 raise InputError(f"--docs: {file} has no list between {MARKS[0]} and {MARKS[1]}")
 
 
@@ -87,23 +89,39 @@ def rows_of(claim: Claim, tables: Tables) -> list[dict[str, Any]]:
     return rows or [row_of(claim, None, ())]
 
 
-def run(config: Config) -> pd.DataFrame:
-    """Work out all claims, write `claims.csv`, and the lists of `docs`.
+def work_out(config: Config) -> pd.DataFrame:
+    """All claims; writes nothing.
 
     Raises:
         ValueError: a table of the folder cannot be read.
     """
     import pandas as pd
 
-    from asym.files import write_text
     from studies.claims_rules import Tables
 
     tables = Tables(config.out)
-    table = pd.DataFrame([row for claim in all_claims() for row in rows_of(claim, tables)])
+    return pd.DataFrame([row for claim in all_claims() for row in rows_of(claim, tables)])
+
+
+def run(config: Config) -> pd.DataFrame:
+    """Work out all claims, write `claims.csv` and the lists of `docs`.
+
+    Raises:
+        ValueError: a table of the folder cannot be read.
+    """
+    table = work_out(config)
+    keep(config, table)
+    return table
+
+
+def keep(config: Config, table: pd.DataFrame) -> None:
+    """Write the table, and its lists: the full one into documents beside it, the headlines into others."""
+    from asym.files import write_text
+
     write_text(config.out / "claims.csv", table.to_csv(index=False, lineterminator="\n"))
     for file in config.docs:
-        write_text(file, with_list(file.read_text(encoding="utf-8"), table, headlines=file.parent.name != "results"))
-    return table
+        beside = file.resolve().parent == config.out.resolve()
+        write_text(file, with_list(file.read_text(encoding="utf-8"), table, headlines=not beside))
 
 
 def with_list(text: str, table: pd.DataFrame, *, headlines: bool) -> str:
@@ -149,21 +167,20 @@ def _number(row: dict[Any, Any]) -> str:
     return spelt(Interval(row["ours"], row["low"], row["high"], row["n"]))
 
 
-def summary_text(table: pd.DataFrame, ids: Sequence[str] = ()) -> str:
+def summary_text(table: pd.DataFrame) -> str:
     """The terminal's table, and how often each verdict was reached."""
     from studies.claims_rules import VERDICTS
     from studies.tables import render
 
-    shown = table[table["id"].isin(ids)] if ids else table
     lines = [
         [
             r["id"],
             f"{r['claim'][:64]:<64}",
-            f"{r['setting'][:34]:<34}",
+            f"{r['setting'][-34:]:<34}",
             r["verdict"],
             _number(r) if r["setting"] else "–",
         ]
-        for r in shown.to_dict("records")
+        for r in table.to_dict("records")
     ]
     counts = table["verdict"].value_counts()
     told = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if name in counts)
@@ -171,16 +188,33 @@ def summary_text(table: pd.DataFrame, ids: Sequence[str] = ()) -> str:
     return f"{render(columns, lines)}\n{len(table)} rows: {told}"
 
 
+def full_text(table: pd.DataFrame, ids: Sequence[str]) -> str:
+    """Claims with all their checks."""
+    parts = []
+    for row in table[table["id"].isin(ids)].to_dict("records"):
+        parts.append(f"{row['id']}: {row['claim']} (published: {_published(row)})")
+        parts.append(f"  {row['setting'] or row['note']}: {row['verdict']}")
+        parts += [f"    {check}" for check in row["checks"].split("; ") if check]
+        parts += [f"    {row['command']}"] if row["command"] else []
+    return "\n".join(parts)
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """The command."""
 
-    def work(config: Config) -> None:
-        table = run(config)
+    def work(both: tuple[Config, pd.DataFrame]) -> None:
+        config, table = both
+        if config.ids:
+            print(full_text(table, config.ids))
+            return
+        keep(config, table)
         if not config.quiet:
-            print(summary_text(table, config.ids))
+            print(summary_text(table))
 
     about = (__doc__ or "").split("\n\n")[0]
-    return run_command(Config, lambda c: c, work, prog="python -m studies.claims", description=about, args=args)
+    return run_command(
+        Config, lambda c: (c, work_out(c)), work, prog="python -m studies.claims", description=about, args=args
+    )
 
 
 if __name__ == "__main__":

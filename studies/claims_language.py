@@ -23,6 +23,8 @@ NONE = 0.01
 """A barrier below this many nats is none (H1); it is negative where the average is better than its parts."""
 CLOSE = 0.05
 """Losses within this of each other are about equal: 5 % in perplexity."""
+TIE = 0.02
+"""An advantage below this many nats is none: 2 % in perplexity."""
 BY = ("repeat",)
 TEXTS = {
     "pydoc": ("SAFFU, documentation strings", "saffu"),
@@ -152,7 +154,7 @@ def _arm(tables: Tables, text: str, arm: str, **where: Any) -> pd.DataFrame:
 
 
 def _warm(tables: Tables, text: str) -> pd.DataFrame:
-    """The warm arm with the lowest validation loss."""
+    """The warm arm with the lowest validation loss: one number more is tuned than for a random start."""
     rows = tables("saffu_quality", dataset=text, control="none", fraction=1.0)
     rows = rows[rows["arm"].str.startswith("warm")]
     if rows.empty:
@@ -194,7 +196,7 @@ def _n07(tables: Tables, text: str) -> list[Check]:
     warm, plain = _warm(tables, text), _arm(tables, text, "random")
     output = paired(_arm(tables, text, "explicit output"), warm, "test_loss", BY)
     return [
-        above("loss at tuned rates, warm minus random", paired(warm, plain, "test_loss", BY), -CLOSE),
+        above("loss at tuned rates, warm minus random", paired(warm, plain, "test_loss", BY), -TIE),
         inside("loss with an explicit output layer alone minus warm", output, CLOSE),
     ]
 
@@ -202,7 +204,7 @@ def _n07(tables: Tables, text: str) -> list[Check]:
 def _h09(tables: Tables, text: str) -> list[Check]:
     found = paired(_warm(tables, text), _arm(tables, text, "random"), "test_loss", BY)
     return [
-        above("loss at tuned rates, warm minus random", found, -CLOSE),
+        above("loss at tuned rates, warm minus random", found, -TIE),
         below("explicit barrier", _barrier(tables, text, "explicit"), NONE),
     ]
 

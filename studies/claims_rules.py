@@ -2,18 +2,20 @@
 
 A check asks whether a quantity lies on one side of a bound, and answers by its 95 % interval:
 
-    yes         the whole interval lies on the claimed side
-    no          the estimate itself does not
-    undecided   the estimate does, the interval does not (or there is none, as with n = 1)
+    yes         the whole interval lies on the claimed side of the bound
+    no          the whole interval lies on the other side
+    undecided   the bound is inside it, or there is no interval (n = 1)
 
-A comparison is the interval of a difference against 0, "about equal" an interval of a difference inside ± a margin,
+A comparison is the interval of a difference against 0, "about equal" one inside ± a margin (no: wholly outside),
 "exactly" needs every row. The verdict of a claim in one setting, from its checks:
 
     holds       all yes                in part     some yes, others not
     does not    no yes, some no        undecided   no yes, no no
     not tested  the tables have no rows for it
 
-Nothing else enters: not the published value, which was measured at another scale.
+A comparison of barriers has a guard beside it: end points whose accuracies are alike. Without that "holds" becomes "in
+part"; the guard by itself earns nothing. Nothing else enters: not the published value, which was measured at another
+scale.
 """
 
 from __future__ import annotations
@@ -67,12 +69,16 @@ class Tables:
     def _open(self, name: str) -> pd.DataFrame:
         from asym.store import read_table
 
+        file = self.folder / f"{name}.csv"
         try:
-            return read_table(self.folder / f"{name}.csv")
+            table = read_table(file)
         except FileNotFoundError:
             raise NoRows(f"{name}.csv is not there") from None
         except (ValueError, OSError) as error:
-            raise ValueError(f"--out: {self.folder / name}.csv cannot be read as CSV: {error}") from None
+            raise ValueError(f"--out: {file} cannot be read as CSV: {error}") from None
+        if not len(table.columns):
+            raise ValueError(f"--out: {file} is empty; remove it, or run its study again")
+        return table
 
 
 class Check(NamedTuple):
@@ -85,23 +91,26 @@ class Check(NamedTuple):
     found: Interval
     holds: bool | None
     """None: undecided."""
+    guard: bool = False
+    """A condition of a fair comparison: where it is not met, nothing holds more than in part; it earns nothing."""
 
 
 def above(text: str, found: Interval, bound: float = 0.0) -> Check:
     """Does the quantity exceed the bound?"""
-    return Check(text, f"> {bound:g}", found, _beyond(found.mean, found.low, bound))
+    return Check(text, f"> {bound:g}", found, _beyond(found.low, found.high, bound))
 
 
 def below(text: str, found: Interval, bound: float = 0.0) -> Check:
     """Does the quantity stay below the bound?"""
-    return Check(text, f"< {bound:g}", found, _beyond(-found.mean, -found.high, -bound))
+    return Check(text, f"< {bound:g}", found, _beyond(-found.high, -found.low, -bound))
 
 
 def inside(text: str, found: Interval, margin: float) -> Check:
     """Is the quantity within ± margin of 0?"""
-    holds: bool | None = -margin < found.low and found.high < margin
-    if not holds:
-        holds = None if abs(found.mean) < margin or math.isnan(found.mean) else False
+    holds: bool | None = None
+    if not math.isnan(found.low):
+        outside = found.low > margin or found.high < -margin
+        holds = True if -margin < found.low and found.high < margin else (False if outside else None)
     return Check(text, f"within ± {margin:g}", found, holds)
 
 
@@ -113,10 +122,11 @@ def exactly(text: str, found: Iterable[float], wanted: Iterable[float]) -> Check
     return Check(text, f"all ({right} of {len(pairs)})", Interval(share, math.nan, math.nan, len(pairs)), share == 1.0)
 
 
-def _beyond(mean: float, low: float, bound: float) -> bool | None:
-    if math.isnan(mean):
+def _beyond(low: float, high: float, bound: float) -> bool | None:
+    """Whether an interval lies above a bound; None if the bound is inside, or the interval missing."""
+    if math.isnan(low) or math.isnan(high):
         return None
-    return True if low > bound else (None if mean > bound else False)
+    return True if low > bound else (False if high < bound else None)
 
 
 def mean_of(rows: pd.DataFrame, column: str) -> Interval:
@@ -159,6 +169,14 @@ def given(
     return Interval(float(row[value]), float(row[low]), float(row[high]), int(row[n]))
 
 
+def apart(a: Interval, b: Interval) -> Interval:
+    """a − b of two independent estimates, from their intervals: half-widths added in squares on each side."""
+    low = math.hypot(a.mean - a.low, b.high - b.mean)
+    high = math.hypot(a.high - a.mean, b.mean - b.low)
+    mean = a.mean - b.mean
+    return Interval(mean, mean - low, mean + high, min(a.n, b.n))
+
+
 @dataclass(frozen=True)
 class Setting:
     """Where a claim is confronted."""
@@ -191,10 +209,11 @@ def verdict(checks: Sequence[Check]) -> str:
     """One of `VERDICTS`; see the module's text."""
     if not checks:
         return "not tested"
-    yes = sum(check.holds is True for check in checks)
-    no = sum(check.holds is False for check in checks)
-    if yes == len(checks):
-        return "holds"
+    main = [check for check in checks if not check.guard]
+    yes = sum(check.holds is True for check in main)
+    no = sum(check.holds is False for check in main)
+    if yes == len(main):
+        return "holds" if all(check.holds for check in checks) else "in part"
     return "in part" if yes else ("does not" if no else "undecided")
 
 

@@ -12,7 +12,7 @@ import pytest
 from asym.intervals import Interval
 from studies import claims
 from studies.claims_landscape import BARRIER
-from studies.claims_rules import Check, NoRows, Tables, above, below, exactly, inside, paired, verdict
+from studies.claims_rules import Check, NoRows, Tables, above, apart, below, exactly, inside, paired, verdict
 from studies.parsing import parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,18 +37,20 @@ def test_every_claim_is_there_once_and_says_how_to_check_it():
     [
         (above("x", Interval(1.0, 0.5, 1.5, 5)), True),
         (above("x", Interval(1.0, -0.5, 2.5, 5)), None),
-        (above("x", Interval(-0.1, -0.5, 0.3, 5)), False),
+        (above("x", Interval(-0.1, -0.5, 0.3, 5)), None),
+        (above("x", Interval(-0.4, -0.5, -0.3, 5)), False),
         (above("x", Interval(1.0, 0.5, 1.5, 5), 0.5), None),  # the bound itself is not beyond it
         (above("x", Interval(1.0, NAN, NAN, 1)), None),
         (above("x", Interval(NAN, NAN, NAN, 0)), None),
         (below("x", Interval(-1.0, -1.5, -0.5, 5)), True),
         (below("x", Interval(-1.0, -2.5, 0.5, 5)), None),
-        (below("x", Interval(0.1, -0.3, 0.5, 5)), False),
+        (below("x", Interval(0.1, -0.3, 0.5, 5)), None),
+        (below("x", Interval(0.4, 0.3, 0.5, 5)), False),
         (below("x", Interval(0.1, -0.3, 0.5, 5), 1.0), True),
         (inside("x", Interval(0.0, -0.05, 0.05, 5), 0.1), True),
         (inside("x", Interval(0.0, -0.2, 0.2, 5), 0.1), None),
         (inside("x", Interval(0.3, 0.2, 0.4, 5), 0.1), False),
-        (inside("x", Interval(0.3, -0.2, 0.8, 5), 0.1), False),
+        (inside("x", Interval(0.3, -0.2, 0.8, 5), 0.1), None),
         (inside("x", Interval(0.05, NAN, NAN, 1), 0.1), None),
         (exactly("x", [1, 2], [1, 2]), True),
         (exactly("x", [1, 2], [1, 3]), False),
@@ -77,7 +79,8 @@ def test_the_verdict_counts_answers(answers, wanted):
 
 def _barriers(folder: Path, barriers: dict[tuple[str, str], float]) -> Path:
     rows = [
-        {"arch": "resnet20", "dataset": "digits", "variant": v, "alignment": a, "pair": p, BARRIER: x + 0.01 * p}
+        {"arch": "resnet20", "dataset": "digits", "variant": v, "alignment": a, "pair": p, BARRIER: x + 0.01 * p,
+         "acc_a": 0.9 + 0.001 * p, "acc_b": 0.9}
         for (v, a), x in barriers.items()
         for p in range(4)
     ]  # fmt: skip
@@ -142,7 +145,7 @@ def test_documents_are_written_between_their_marks(tmp_path, capsys):
     out = _barriers(tmp_path / "results", {("standard", "none"): 2.0, ("standard", "weight"): 1.5, ("w", "none"): 0.0})
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{claims.MARKS[0]}\nstale\n{claims.MARKS[1]}\nafter\n")
-    assert claims.main(["--out", str(out), "--docs", str(readme), "--ids", "A03"]) == 0
+    assert claims.main(["--out", str(out), "--docs", str(readme)]) == 0
     text = readme.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
@@ -150,7 +153,6 @@ def test_documents_are_written_between_their_marks(tmp_path, capsys):
     assert "stale" not in text
     printed = capsys.readouterr().out
     assert "-2.000" in printed
-    assert "A01" not in printed
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_documents_are_written_between_their_marks(tmp_path, capsys):
     [
         (["--ids", "A99"], "--ids: unknown 'A99'; valid: A01"),
         (["--out", "nowhere"], "--out: nowhere is no folder"),
-        (["--docs", "README.md"], "--docs: README.md has no list"),
+        (["--docs", "README.md"], "--docs: README.md does not exist"),
         (["--epochs", "3"], "Unrecognized options: --epochs"),
     ],
 )
@@ -172,9 +174,34 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, args, message):
     assert list((tmp_path / "results").iterdir()) == []
 
 
-def test_a_broken_table_is_named_and_the_old_claims_stay(tmp_path, capsys):
-    (tmp_path / "lmc.csv").write_text("a,b\n1\n2,3,4\n")
+def test_claims_by_id_are_printed_whole_and_nothing_is_written(tmp_path, capsys):
+    out = _barriers(tmp_path, {("standard", "none"): 2.0})
+    assert claims.main(["--out", str(out), "--ids", "A01"]) == 0
+    printed = capsys.readouterr().out
+    assert "barrier > 0.5? 2.015" in printed
+    assert "python -m studies.lmc --alignments none weight activation" in printed
+    assert not (out / "claims.csv").exists()
+
+
+@pytest.mark.parametrize("text", ["a,b\n1\n2,3,4\n", ""])
+def test_a_broken_table_is_named_and_the_old_claims_stay(tmp_path, capsys, text):
+    (tmp_path / "lmc.csv").write_text(text)
     (tmp_path / "claims.csv").write_text("kept")
-    assert claims.main(["--out", str(tmp_path)]) == 1
-    assert "lmc.csv cannot be read" in capsys.readouterr().err
+    assert claims.main(["--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert "lmc.csv" in err
+    assert err.count("\n") == 1
     assert (tmp_path / "claims.csv").read_text() == "kept"
+
+
+def test_a_guard_takes_away_and_earns_nothing():
+    nothing = Interval(NAN, NAN, NAN, 0)
+    main, unmet = Check("x", "> 0", nothing, True), Check("y", "within ± 1", nothing, None, guard=True)
+    assert verdict([main, unmet]) == "in part"
+    assert verdict([main, unmet._replace(holds=True)]) == "holds"
+    assert verdict([main._replace(holds=False), unmet._replace(holds=True)]) == "does not"
+
+
+def test_independent_intervals_add_in_squares():
+    found = apart(Interval(1.0, 0.7, 1.3, 5), Interval(0.0, -0.4, 0.4, 3))
+    assert tuple(found) == pytest.approx((1.0, 0.5, 1.5, 3))
