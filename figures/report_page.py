@@ -54,9 +54,9 @@ def page_html(sections: Sequence[Section], notes: Mapping[str, str]) -> str:
 <a class="skip" href="#content">To the content</a>
 <header>
 <h1>Parameter symmetries of neural networks, measured</h1>
-<p>{tables} tables and {figures} figures of the project asym. Numbers have three digits; the full one is under the
-pointer and in the file. Brackets hold 95 % intervals, n is the number of independent measurements. A click on a
-column's name sorts. Columns are explained in <code>results/README.md</code>.</p>
+<p>{_count(tables, "table")} and {_count(figures, "figure")} of the project asym. Numbers have three digits; the full
+one is under the pointer and in the file. Brackets hold 95 % intervals, n is the number of independent measurements. A
+click on a column's name sorts. Columns are explained in <code>results/README.md</code>.</p>
 {_legend(sections)}</header>
 <nav aria-label="Contents">
 <h2>Contents</h2>
@@ -142,6 +142,10 @@ def _configs(section: Section) -> str:
         f"<p>Made by <code>python -m studies.{escape(section.name)}</code>; presets: {escape(presets)}.</p>\n"
         f"<details><summary>{len(found['config'])} configs</summary><p><code>{escape(configs)}</code></p></details>\n"
     )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _verdicts(section: Section) -> str:

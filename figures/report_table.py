@@ -24,7 +24,7 @@ LEADING = (
 """Columns that say which row it is come first …"""
 TRAILING = ("config", "wall_s", "device", "torch", "commit")
 """… and those that say where it is from, last."""
-FOLDED = ("checks", "rule", "note", "command", "paper", "published_status", "headline")
+FOLDED = ("checks", "rule", "note", "command", "paper", "published_status")
 """Columns that a table of claims keeps in one, opened row by row."""
 BARE = ("ours", "difference")
 """Columns whose interval is in the columns `low` and `high`."""
@@ -54,7 +54,7 @@ def table_html(frame: pd.DataFrame, name: str, *, claims: bool = False) -> str:
         claims: keep every column, those that back a verdict in one. Else what is the same in every row is said once,
             and columns without values are left out.
     """
-    columns = _columns(frame)
+    columns = _columns(frame.drop(columns="headline", errors="ignore") if claims else frame)
     notes = []
     if claims:
         columns = _folded(columns)
