@@ -132,13 +132,10 @@ def with_list(text: str, table: pd.DataFrame, *, headlines: bool) -> str:
 
 
 def headline_list(table: pd.DataFrame) -> list[str]:
-    """A line for each headline claim: every setting's verdict with its number."""
+    """A line for each headline claim: every setting's verdict with its number, and what speaks against it."""
     lines = ["| claim | published | here [95 % interval] |", "|---|---|---|"]
     for name, rows in table[table["headline"]].groupby("id", sort=False):
-        found = "; ".join(
-            f"**{r['verdict']}** ({r['setting']}): {r['measure']} {_number(r)}" if r["setting"] else "not tested"
-            for r in rows.to_dict("records")
-        )
+        found = "; ".join(_told(row) if row["setting"] else "not tested" for row in rows.to_dict("records"))
         first = rows.iloc[0]
         lines.append(f"| {name}: {first['claim']} | {_published(first)} | {found} |")
     return lines
@@ -152,6 +149,13 @@ def full_list(table: pd.DataFrame) -> list[str]:
         cells = (row["id"], row["claim"], _published(row), row["setting"], row["verdict"], checks.replace("|", "\\|"))
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _told(row: dict[Any, Any]) -> str:
+    """Verdict, setting and first number of a row, and the first other check that does not say yes."""
+    text = f"**{row['verdict']}** ({row['setting']}): {row['measure']} {_number(row)}"
+    others = [check for check in row["checks"].split("; ")[1:] if not check.endswith(": yes")]
+    return f"{text}; {others[0]}" if others else text
 
 
 def _published(row: Any) -> str:
