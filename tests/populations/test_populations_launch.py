@@ -6,17 +6,14 @@ Tasks live in `launch_tasks.py`: workers find it as this process does.
 import dataclasses
 import os
 import pickle
-import subprocess
 import sys
-import textwrap
-import time
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pandas as pd
 import pytest
 import torch
-from launch_tasks import EPOCHS, corrupt, die, family, odd, train
+from launch_tasks import EPOCHS, corrupt, die, family, train
 
 from asym.data import load
 from asym.names import LAUNCHERS
@@ -34,11 +31,12 @@ from asym.populations import (
 )
 from asym.populations import engines as engines_module
 from asym.populations.engines import Lost
-from asym.populations.remote import Done, Failed, Place, Pulse, beating, call
+from asym.populations.remote import Done, Failed
 from asym.store import CorruptRun, read_table
-from studies import audit, lmc
-from studies.cli import CommonConfig, parse
+from studies import lmc
+from studies.cli import CommonConfig
 from studies.launching import check_engine, launcher_of
+from studies.parsing import parse
 from studies.tables import VOLATILE
 
 pytestmark = pytest.mark.filterwarnings(
@@ -224,131 +222,6 @@ def test_what_is_at_work_is_cancelled_when_a_task_fails_or_is_given_up(monkeypat
     with pytest.raises(WorkerLost, match="attempt 3 of 3: it died; finished networks are kept"):
         _with(monkeypatch, fake, abs, [(1,), (2,)], tmp_path, resubmissions=2)
     assert fake.cancelled == [1]
-
-
-def test_errors_that_cannot_travel_come_as_their_text(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with beating(tmp_path / "launch") as beat:
-        place = Place.here(beat, 60.0)
-        outcome = pickle.loads(call(place, pickle.dumps((odd, [()])), 1))
-        assert beat.exists()
-    assert not beat.exists()
-    assert isinstance(outcome, Failed)
-    assert (type(outcome.error), str(outcome.error)) == (RuntimeError, "Odd: 12")
-
-
-def test_a_worker_that_sees_other_folders_says_so(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    place = dataclasses.replace(Place.here(tmp_path / "runs" / "launch" / "beat", 60.0), seen_s=0.0)
-    with pytest.raises(FileNotFoundError, match=rf"--runs: {tmp_path}/runs on the worker .* all workers see"):
-        place.enter()
-    gone = dataclasses.replace(place, folder=str(tmp_path / "gone"))
-    with pytest.raises(FileNotFoundError, match="where the command was started, is not there"):
-        gone.enter()
-    with beating(tmp_path / "runs" / "launch") as beat:
-        monkeypatch.chdir("/")
-        dataclasses.replace(place, beat=str(beat)).enter()
-        assert Path.cwd() == tmp_path
-
-
-def test_silence_is_counted_from_the_last_change(tmp_path):
-    beat = tmp_path / "beat"
-    beat.touch()
-    pulse = Pulse(str(beat), 0.0)
-    assert [pulse.silence(1.0), pulse.silence(11.0)] == [0.0, 10.0]
-    os.utime(beat, ns=(5, 5))  # whatever the time of day says
-    assert [pulse.silence(12.0), pulse.silence(13.0)] == [0.0, 1.0]
-    beat.unlink()
-    assert pulse.silence(20.0) == 8.0
-
-
-def test_workers_end_when_nothing_is_heard_of_the_command(tmp_path):
-    script = tmp_path / "command.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import os, sys, time
-            from pathlib import Path
-            from asym.populations import Launcher, run_tasks
-
-            def work(folder):
-                with open(os.path.join(folder, "pid.new"), "w") as stream:
-                    stream.write(str(os.getpid()))
-                os.rename(os.path.join(folder, "pid.new"), os.path.join(folder, "pid"))
-                time.sleep(200)
-
-            if __name__ == "__main__":
-                folder = Path(sys.argv[1])
-                slurm = {"cluster": "local"}
-                launcher = Launcher(engine="slurm", folder=folder, at_once=1, slurm=slurm, patience_s=8.0)
-                run_tasks(work, [(str(folder),)], launcher=launcher)
-            """
-        )
-    )
-    command = subprocess.Popen([sys.executable, str(script), str(tmp_path)])
-    deadline = time.monotonic() + 150
-    while not (tmp_path / "pid").exists():
-        assert command.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    command.kill()
-    command.wait()
-    worker = int((tmp_path / "pid").read_text())
-    while _running(worker):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
-def _running(pid):
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
-    return bool(state) and not state.startswith("Z")
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (("--launcher", "dask"), ["--launcher", "dask", "slurm"]),
-        (("--gpus-per-worker", "0.5"), ["--gpus-per-worker", "--launcher ray or slurm"]),
-        (("--slurm", "partition=gpu"), ["--slurm", "--launcher slurm"]),
-        (("--launcher", "ray", "--slurm", "partition=gpu"), ["--slurm", "--launcher slurm"]),
-        (("--launcher", "ray", "--gpus-per-worker", "2"), ["--gpus-per-worker", "2.0", "at most 1"]),
-        (("--launcher", "slurm", "--gpus-per-worker", "0.4"), ["--gpus-per-worker", "0.4", "0.25"]),
-        (("--launcher", "slurm", "--slurm", "partition"), ["--slurm", "'partition'", "name=value"]),
-        (("--launcher", "slurm", "--slurm", "partitoin=gpu"), ["--slurm", "partitoin", "partition"]),
-        (("--launcher", "slurm", "--slurm", "time=1:00"), ["--slurm", "time=1:00", "minutes"]),
-        (("--launcher", "slurm", "--slurm", "mem_gb=0"), ["--slurm", "mem_gb=0", "gigabytes"]),
-        (("--launcher", "slurm", "--slurm", "cluster=debug"), ["--slurm", "cluster=debug", "cluster=local"]),
-        (("--launcher", "slurm", "--slurm", "qos=a", "qos=b"), ["--slurm", "qos", "twice"]),
-        (("--launcher", "ray", "--device", "cuda"), ["--device", "cuda", "--gpus-per-worker"]),
-        (("--launcher", "ray", "--gpus-per-worker", "1", "--device", "cpu"), ["--device", "cpu", "cuda"]),
-    ],
-    ids=str,
-)
-def test_flags_that_cannot_be_are_one_line(args, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert lmc.main(["--arch", "mlp", *args]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert all(word in err for word in words), err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_missing_is_named_before_anything_is_done(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("studies.launching.importlib.util.find_spec", lambda name: None)
-    for launcher, library in (("ray", "ray"), ("slurm", "submitit")):
-        assert lmc.main(["--launcher", launcher]) == 2
-        err = capsys.readouterr().err
-        assert f"needs the library {library}" in err
-        assert f'pip install -e ".[{launcher}]"' in err
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert lmc.main(["--launcher", "slurm"]) == 2
-    assert "sbatch" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="--gpus-per-worker: has no meaning here"):
-        audit.ROOMS.prepare(audit.Config(launcher="ray", gpus_per_worker=0.5))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_launchers_know_their_limits(tmp_path):

@@ -10,15 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from safetensors.torch import save_file
 
-from asym.models import build
-from asym.nn import Variant
 from asym.store import read_table
-from asym.symmetry import permutation_spec, permute, random_permutations
 from studies import lmc
-from studies.tables import VOLATILE, interval_text, render, summarise
+from studies.tables import VOLATILE
 
 FAST = {"arch": "mlp", "width": 0.0625, "preset": "smoke", "train_size": 200, "eval_images": 50, "quiet": True}
 ARGS = ["--arch", "mlp", "--width", "0.0625", "--preset", "smoke", "--train-size", "200", "--eval-images", "50"]
@@ -258,64 +253,6 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def _permuted_pair(folder: Path):
-    options = {"input_shape": (1, 8, 8), "classes": 10, "width": 0.0625}
-    network = build("mlp", **options).eval()
-    spec = permutation_spec(network, torch.zeros(2, 1, 8, 8))
-    shuffled = permute(spec, random_permutations(spec, torch.Generator().manual_seed(0)), network.state_dict())
-    files = [folder / "a.safetensors", folder / "b.pt"]
-    save_file(network.state_dict(), files[0])
-    torch.save({"state_dict": {f"module.{k}": v for k, v in shuffled.items()}}, files[1])
-    return [str(file) for file in files]
-
-
-def _compare(folder, files, *more):
-    return lmc.main([*ARGS[:4], *ARGS[6:], "--preset", "laptop", "--checkpoints", *files, "--variants", "standard",
-                     "--out", str(folder / "results"), "--runs", str(folder / "runs"), "--quiet", *more])  # fmt: skip
-
-
-def test_checkpoints_of_one_function_are_matched_exactly(tmp_path):
-    assert _compare(tmp_path, _permuted_pair(tmp_path)) == 0
-    rows = read_table(tmp_path / "results" / "lmc.csv").set_index("alignment")
-    assert rows.loc["none", "loss_a"] == pytest.approx(rows.loc["none", "loss_b"], rel=1e-5)
-    assert abs(rows.loc["weight", "barrier_loss_max"]) < 1e-5
-    assert abs(rows.loc["none", "barrier_loss_mid"]) > 1e-4
-
-
-@pytest.mark.parametrize("damage", ["missing", "truncated", "nan", "shape", "names", "code"])
-def test_bad_checkpoints_are_named(damage, tmp_path, capsys):
-    files = _permuted_pair(tmp_path)
-    state = build("mlp", input_shape=(1, 8, 8), classes=10, width=0.0625).state_dict()
-    name = next(iter(state))
-    bad = tmp_path / "bad.pt"
-    if damage == "truncated":
-        torch.save(state, bad)
-        bad.write_bytes(bad.read_bytes()[:500])
-    elif damage == "code":
-        torch.save({"anything": object}, bad)
-    elif damage != "missing":
-        change = {"nan": torch.full_like(state[name], float("nan")), "shape": state[name][:-1]}
-        state = {f"x{k}": v for k, v in state.items()} if damage == "names" else state | {name: change[damage]}
-        torch.save(state, bad)
-    assert _compare(tmp_path, [files[0], str(bad)]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert str(bad) in err
-    assert not (tmp_path / "results").exists()
-
-
-def test_w_networks_of_different_masks_are_not_compared(tmp_path, capsys):
-    files = []
-    for mask_seed in (0, 1):
-        network = build(
-            "mlp", input_shape=(1, 8, 8), classes=10, width=0.0625, variant=Variant("w", mask_seed=mask_seed)
-        )
-        files.append(str(tmp_path / f"{mask_seed}.safetensors"))
-        save_file(network.state_dict(), files[-1])
-    assert _compare(tmp_path, files, "--variants", "w") == 2
-    assert "share masks" in capsys.readouterr().err
-
-
 def test_own_architecture_and_data_from_the_shell(tmp_path, monkeypatch):
     (tmp_path / "mine_lmc.py").write_text(
         "import torch\nfrom torch import nn\nfrom asym.data import Augment, Split, image_data\n"
@@ -339,18 +276,3 @@ def test_own_architecture_and_data_from_the_shell(tmp_path, monkeypatch):
     )  # fmt: skip
     assert set(rows["dataset"]) == {"toy"}
     assert sorted(rows["variant"].unique()) == ["sigma", "standard", "w"]
-
-
-def test_summaries_leave_missing_values_out_and_say_n():
-    rows = pd.DataFrame({"g": ["x", "x", "x", "y"], "v": [1.0, 3.0, float("nan"), 5.0]})
-    out = summarise(rows, ["g"], ["v"]).set_index("g")
-    assert (out.loc["x", "v"], out.loc["x", "v_n"], out.loc["x", "pairs"]) == (2.0, 2, 3)
-    assert out.loc["x", "v_high"] - 2.0 == pytest.approx(12.706, rel=1e-3)  # t of 1 degree of freedom, s/√n = 1
-    assert np.isnan(out.loc["y", "v_low"])
-
-
-def test_text_of_intervals_and_tables():
-    assert interval_text(1.0, 0.5, 1.5) == "1.000 [0.500, 1.500]"
-    assert interval_text(1.0, float("nan"), float("nan")) == "1.000"
-    assert interval_text(float("nan"), 0, 0) == "–"
-    assert render(["a", "b"], [["xx", "1"]]) == "a   b\n──  ─\nxx  1"
