@@ -15,14 +15,16 @@ they are. None of these knows scalings; statistics and DeepSets do not depend on
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asym.metanets.reader import Reader
-from asym.metanets.stack import Stack, Stacks, as_list
+from asym.metanets.stack import Stack, Stacks, as_list, without_subnormal
 from asym.metanets.statistics import count_statistics, statistics
 from asym.symmetry.chain import Frame
 
@@ -102,9 +104,19 @@ class StatNN(Blind):
             *_hidden(inputs, width, norm), *_hidden(width, width, norm), nn.Linear(width, self.out)
         )
 
+    def ahead(self, stack: Stack) -> Stack:
+        """With statistics, unless they change from step to step."""
+        if self.augment is not None or self.shuffle:
+            return stack
+        return dataclasses.replace(stack, features=self.features(self.prepare(stack)))
+
+    def prepare(self, stack: Stack) -> Stack:
+        """As `Blind.prepare`, where statistics are not known yet."""
+        return stack if stack.features is not None else super().prepare(stack)
+
     def features(self, stack: Stack) -> Tensor:
         """`n 7·tensors`."""
-        return statistics(stack)
+        return statistics(stack) if stack.features is None else stack.features
 
     def observe(self, stacks: Stacks) -> None:
         """Take the moments of all features."""
@@ -180,7 +192,11 @@ class DeepSets(Blind):
 
     def read(self, stack: Stack) -> Tensor:
         """(n, out)."""
-        return self.head(self.each(self.features(stack)[..., None]).mean(1))
+        rows = without_subnormal(self.features(stack))
+        linear, norm, _ = self.each
+        # In place, and divided after the sum: the same bits as a mean of ReLUs in two passes less.
+        each = F.relu_(norm(linear(rows[..., None])))
+        return self.head(each.sum(1) / rows.shape[1])
 
 
 def _hidden(inputs: int, outputs: int, norm: bool) -> list[nn.Module]:

@@ -89,6 +89,10 @@ class Reader(nn.Module, abc.ABC):
     def observe(self, stacks: Stacks) -> None:
         """Take from the training set what the reader needs before training, such as moments of its inputs."""
 
+    def ahead(self, stack: Stack) -> Stack:
+        """The stack with whatever the reader can work out of each network once, before it reads them many times."""
+        return stack
+
     @abc.abstractmethod
     def read(self, stack: Stack) -> Tensor:
         """`n out` for one stack that is checked and prepared."""

@@ -61,6 +61,8 @@ class Stack:
     structure (flat, DMC, DeepSets, statistics) read only those. Missing names are trained as a whole."""
     hyper: Float[Tensor, "n h"] | None = None
     """Hyper-parameters as numbers, for the control that reads nothing else."""
+    features: Float[Tensor, "n f"] | None = None
+    """What a reader has worked out of the networks beforehand (`Reader.ahead`); gone with `replace`."""
     checked: bool = False
     """Whether the tensors were checked already; set by `rows` and `to`."""
 
@@ -98,18 +100,18 @@ class Stack:
     def rows(self, index: Tensor | slice) -> Stack:
         """The networks at these places."""
         tensors = {name: tensor[index] for name, tensor in self.tensors.items()}
-        hyper = None if self.hyper is None else self.hyper[index]
-        return dataclasses.replace(self, tensors=tensors, hyper=hyper)
+        hyper, features = (None if x is None else x[index] for x in (self.hyper, self.features))
+        return dataclasses.replace(self, tensors=tensors, hyper=hyper, features=features)
 
     def to(self, *args, **options) -> Stack:
         """On another device or in another floating-point type."""
         tensors = {name: tensor.to(*args, **options) for name, tensor in self.tensors.items()}
-        hyper = None if self.hyper is None else self.hyper.to(*args, **options)
-        return dataclasses.replace(self, tensors=tensors, hyper=hyper)
+        hyper, features = (None if x is None else x.to(*args, **options) for x in (self.hyper, self.features))
+        return dataclasses.replace(self, tensors=tensors, hyper=hyper, features=features)
 
     def replace(self, tensors: Mapping[str, Tensor]) -> Stack:
         """The same networks with other weights, which are not checked again."""
-        return dataclasses.replace(self, tensors=tensors)
+        return dataclasses.replace(self, tensors=tensors, features=None)
 
     def trained(self, name: str) -> Float[Tensor, "n p"]:
         """The trained entries of a tensor as rows."""
@@ -123,6 +125,15 @@ class Stack:
 
 
 Stacks = Stack | Sequence[Stack]
+
+
+def without_subnormal(x: Tensor) -> Tensor:
+    """x with 0 in place of entries below the smallest normal number.
+
+    Weight decay leaves networks with many such weights, on which processors compute up to a hundred times slower. For a
+    reader that adds a bias to what it makes of a weight they are 0 in any case, to the last bit.
+    """
+    return torch.where(x.abs() < torch.finfo(x.dtype).tiny, torch.zeros((), dtype=x.dtype, device=x.device), x)
 
 
 def as_list(stacks: Stacks) -> list[Stack]:

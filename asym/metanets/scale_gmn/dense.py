@@ -47,16 +47,20 @@ class _Unit(torch.autograd.Function):
         inverse = inverse_or_zero(norm)
         result = x * inverse
         ctx.save_for_backward(result, inverse)
+        ctx.set_materialize_grads(False)
         return result, norm
 
     @staticmethod
     @once_differentiable
     def backward(  # type: ignore[override]
-        ctx: Any, *grads: Tensor
-    ) -> Tensor:
+        ctx: Any, *grads: Tensor | None
+    ) -> Tensor | None:
         (du, dn), (result, inverse) = grads, ctx.saved_tensors
+        if du is None:
+            return None if dn is None else result * dn
         along = torch.linalg.vecdot(du, result).unsqueeze(-1)
-        return torch.addcmul(du, result, along, value=-1).mul_(inverse).addcmul_(result, dn)
+        found = torch.addcmul(du, result, along, value=-1).mul_(inverse)
+        return found if dn is None else found.addcmul_(result, dn)
 
 
 def unit(x: Float[Tensor, "*b d"]) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b 1"]]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from asym.metanets.scale_gmn.blocks import gamma
 from asym.metanets.scale_gmn.dense import Raw
-from asym.metanets.stack import Stack
+from asym.metanets.stack import Stack, without_subnormal
 from asym.symmetry.chain import Chain, ChainLayer
 from asym.symmetry.scaling import split_taps
 
@@ -78,6 +78,8 @@ class Encoder(nn.Module):
         found = []
         for layer in stack.chain.layers:
             weight = split_taps(layer, stack.tensors[layer.weight], (len(stack),)).permute(1, 2, 0, 3)
+            if self.additive:
+                weight = without_subnormal(weight)
             found.append(self._pad(layer, weight) if self.projection == "shared" else weight.contiguous())
         return found
 

@@ -171,13 +171,13 @@ class PlainRound(nn.Module):
             if self.edges is None:
                 break
             edge, source, target = self.edges.pieces
-            pre = project(edges[k - 1], edge) + F.linear(states[k - 1], source)[None]
-            pre = pre + F.linear(states[k], target, self.edges.first.bias)[:, None]
+            pre = project(edges[k - 1], edge).add_(F.linear(states[k - 1], source)[None])
+            pre = pre.add_(F.linear(states[k], target, self.edges.first.bias)[:, None])
             new_edges[k - 1] = self.edges.second(self.edges.after(pre))
         return new_states, new_edges, []
 
     def _sum(self, mlp: MLP, edges: Edges, senders: Tensor, axis: int) -> Tensor:
         edge, state = mlp.pieces
-        pre = project(edges, edge) + F.linear(senders, state, mlp.first.bias).unsqueeze(1 - axis)
+        pre = project(edges, edge).add_(F.linear(senders, state, mlp.first.bias).unsqueeze(1 - axis))
         total = mlp.summed(mlp.after(pre), axis)
         return total / len(senders) if self.mean else total
