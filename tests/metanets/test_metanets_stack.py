@@ -7,7 +7,6 @@ import torch
 from chain_nets import chain, random_stack
 
 from asym.metanets import Protocol, build, fit, predict
-from asym.metanets.scale_gmn.dense import unit
 from asym.metanets.stack import without_subnormal
 
 CNN = chain("relu cnn")
@@ -31,9 +30,12 @@ def test_weights_below_normal_numbers_are_zeros_to_the_last_bit_where_biases_are
     for name in ("deepsets", "gmn", "gmn-b"):
         reader = build(name, CNN)
         assert torch.equal(reader(few), reader(none))
-    # without a bias they may count: a direction is one however small the vector
-    tiny = torch.tensor([3e-38, 8e-39])
-    assert not torch.equal(unit(tiny)[0], unit(without_subnormal(tiny))[0])
+    # not so before the gauge is fixed, where a direction is one however small the vector
+    first = (CNN.layers[0].weight, CNN.layers[0].bias)
+    tiny = few.replace({name: 1e-39 * t if name in first else t for name, t in few.tensors.items()})
+    gone = tiny.replace({name: without_subnormal(t) for name, t in tiny.tensors.items()})
+    fixed = build("deepsets", CNN, gauge=True)
+    assert float((fixed(tiny) - fixed(gone)).abs().max()) > 1e-4
 
 
 @pytest.mark.parametrize("options", [{}, {"gauge": True}, {"augment": 4.0}])
