@@ -67,8 +67,9 @@ def pull_back(
         for name, shape in zip(layer.parameters, layer.shapes):
             part = slice(at, at := at + math.prod(shape))
             g = grads[name].reshape(len(noise), -1)
-            if local and mask is not None:  # `sample` has put in the fixed entries, outside of autograd
-                g = g * mask[:, part]
+            if name in family.imposed:  # `sample` has put in the constants, outside of autograd
+                keep = family.imposed[name][0]
+                g = g * keep.reshape(-1 if family.shared else len(noise), g.shape[1])
             torch.add(g, mean[:, part], alpha=c / s2, out=out[f"mean/{layer.name}"][:, part])
             if factor is not None and shared is not None and inverse is not None:
                 v, target = factor[:, :, part], out[f"factor/{layer.name}"][:, :, part]

@@ -6,6 +6,9 @@ with N training items and KL weight β: 1 gives the posterior, below 1 a tempere
 log-variances of the random layers (`asym.bayes.layers`, `asym.bayes.guides`), and the remaining trainable parameters
 (scales and shifts of norms) as points. The networks are not changed: samples are handed in by
 `torch.func.functional_call`, for several rows at once under `torch.func.vmap`. All noise is an argument.
+
+Constants of masked layers are written into a sample before autograd begins (their gradients are set to zero behind it),
+and the network called has plain layers in their place: a masked network costs what a plain one does.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from asym.bayes.layers import RandomLayer, random_layers
 from asym.bayes.likelihoods import Categorical, Gaussian
 from asym.bayes.local import LocalLinear
 from asym.bayes.priors import PriorRule
+from asym.nn import WAsymConv2d, WAsymLinear
 from asym.nn.swap import replace_modules
 from asym.populations.layout import Layout
 from asym.seeds import torch_generator
@@ -70,8 +74,14 @@ class Posterior:
         self.shared = all(_same(tensors[0], other, moving) for other in tensors[1:])
         kept = [{k: v.detach().to(self.device) for k, v in t.items() if k not in moving} for t in tensors]
         self.constants = kept[0] if self.shared else {k: torch.stack([t[k] for t in kept]) for k in kept[0]}
+        self.imposed = {name: pair for layer in self.layers for name, pair in self._imposed(layer).items()}
         swapped: dict[str, nn.Module] = {
             layer.name: LocalLinear() for layer, local in zip(self.layers, self.local) if local
+        }
+        swapped |= {
+            layer.name: module.to_plain()
+            for layer, local in zip(self.layers, self.local)
+            if not local and isinstance(module := first.get_submodule(layer.name), WAsymLinear | WAsymConv2d)
         }
         self.network = replace_modules(copy.deepcopy(first), swapped).to(self.device)
 
@@ -157,11 +167,10 @@ class Posterior:
             own = next(parts)
             low = shared[:, i] if shared is not None else None
             value = draw(mean, factor, logvar, low, None if local else own)
-            tensors = layer.split(value)
+            tensors = {name: self._impose(name, tensor) for name, tensor in layer.split(value).items()}
             if local:
                 spread = logvar.exp() if isinstance(logvar, Tensor) else torch.full_like(mean, math.exp(logvar))
                 spread = layer.split(spread if mask is None else spread * mask)
-                tensors = {name: self._impose(name, tensor) for name, tensor in tensors.items()}
                 out |= {variance_name(name): tensor for name, tensor in spread.items()}
                 out[f"{layer.name}.noise" if layer.name else "noise"] = own.unflatten(1, (batch, -1))
             out |= tensors
@@ -195,6 +204,7 @@ class Posterior:
         picked = torch.as_tensor(index, device=self.device)
         if not self.shared:
             part.constants = {name: value[picked] for name, value in self.constants.items()}
+            part.imposed = {name: (keep[picked], fixed[picked]) for name, (keep, fixed) in self.imposed.items()}
         part.masks = [m if m is None or len(m) == 1 else m[picked] for m in self.masks]
         return part
 
@@ -236,12 +246,22 @@ class Posterior:
         return masks.to(self.device)
 
     def _impose(self, name: str, value: Tensor) -> Tensor:
-        """Fixed entries of a masked weight, whose layer has been swapped for one without a mask."""
-        head = name.removesuffix("weight")
-        if f"{head}mask" not in self.constants or head == name:
+        """The constants of a masked weight, whose layer has been swapped for one without a mask.
+
+        mask · value + constants in place of `torch.where`, whose loop over bytes takes eight times as long on a CPU.
+        """
+        if name not in self.imposed:
             return value
-        mask, fixed = self.constants[f"{head}mask"], self.constants[f"{head}fixed"]
-        return torch.where(mask, value, fixed)
+        keep, constant = self.imposed[name]
+        return torch.addcmul(constant, value, keep)
+
+    def _imposed(self, layer: RandomLayer) -> dict[str, tuple[Tensor, Tensor]]:
+        """By the name of a masked weight: its mask as 0 and 1, and its constants with 0 at trainable entries."""
+        if not layer.masked:
+            return {}
+        mask, fixed = (self.constants.pop(f"{layer.name}.{key}".lstrip(".")) for key in ("mask", "fixed"))
+        keep = mask.to(fixed.dtype)
+        return {layer.parameters[0]: (keep, fixed * (1 - keep))}
 
     def noise_shapes(self, batch: int) -> list[tuple[str, int]]:
         """What the noise of a sample is made of, in its order: name and size."""
