@@ -136,8 +136,6 @@ CLAIMS = (
           "second-hand", (Setting("ResNet-20 with group norm, digits, KL × 1/8", "bnn", _a16),)),
     Claim("A17", PAPER, "Parameter count does not explain the Bayesian gain", "46.5 ± 1.1", "verified",
           (Setting("MLP-16, digits, KL × 1/8", _BNN16, _a17),)),
-    Claim("A20", PAPER, "Distance between networks does not explain connectivity", "W farther apart than standard",
-          "second-hand", elsewhere="distances are not kept in the tables"),
     Claim("A21", PAPER, "Masks of distinct non-zero rows and κ = 0 leave no automorphism", "theorem", "second-hand",
           (Setting("tiny MLP exactly; exchanges and signs in six networks", "audit --points 3", _a21),)),
     Claim("A22", PAPER, "FiGLU leaves no permutation and no diagonal equivariance", "theorem", "second-hand",

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,7 +164,8 @@ def measure_pair(task: Task) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
         wall = trained.wall_s + float(state["wall_s"])
         key = {**task.columns, "alignment": alignment}
         diverged = {"diverged_a": trained.diverged[0], "diverged_b": trained.diverged[-1]}
-        rows.append({**key, **state["row"], **diverged, "wall_s": round(wall, 3)})
+        apart = distances(*networks, permutations_of(run.tensors()), data)
+        rows.append({**key, **state["row"], **apart, **diverged, "wall_s": round(wall, 3)})
         curves += [{**key, **point} for point in curve.to_dict("records")]
         tick(PATH_EPOCHS)
     return rows, curves
@@ -175,9 +177,10 @@ def measure_checkpoints(task: CheckpointTask) -> tuple[list[dict[str, Any]], lis
     networks = [to_plain(load_checkpoint(task.architecture.build(0), file)).eval() for file in task.files]
     rows, curves = [], []
     for alignment in task.alignments:
-        _, tables, state = _measure(networks, data, task, alignment, diverged=False)
+        tensors, tables, state = _measure(networks, data, task, alignment, diverged=False)
         key = {**task.columns, "alignment": alignment}
-        rows.append({**key, **state["row"], "diverged_a": 0, "diverged_b": 0, "wall_s": round(state["wall_s"], 3)})
+        row = state["row"] | distances(*networks, permutations_of(tensors), data)
+        rows.append({**key, **row, "diverged_a": 0, "diverged_b": 0, "wall_s": round(state["wall_s"], 3)})
         curves += [{**key, **point} for point in tables["curve"].to_dict("records")]
         tick(PATH_EPOCHS)
     return rows, curves
@@ -234,6 +237,28 @@ def _measure(
     row = {key: float(value) for key, value in row.items()}
     tensors = {f"permutation/{name}": perm.contiguous() for name, perm in permutations.items()}
     return tensors, {"curve": curve}, {"row": row, "wall_s": time.perf_counter() - start}
+
+
+def permutations_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The permutations among the tensors of a measured line, by group; none for lines that were not aligned."""
+    prefix = "permutation/"
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def distances(a: nn.Module, b: nn.Module, permutations: Mapping[str, Tensor], data: Data) -> dict[str, float]:
+    """L2 distance between the parameters of two plain networks, `b` permuted first, and their root mean square norm.
+
+    Constants of masked networks are the same in both: they add nothing to the distance, but they do to the norm.
+    """
+    layout = Layout.of(a.named_parameters())
+    first, second = (layout.flatten(dict(network.named_parameters())) for network in (a, b))
+    if permutations:
+        whole = Layout.full(a)
+        moved = permute(permutation_spec(a, data.example()), permutations, whole.views(whole.flatten(b.state_dict())))
+        second = layout.flatten(moved)
+    first, second = first.double(), second.double()
+    norm = ((first.square().sum() + second.square().sum()) / 2).sqrt()
+    return {"distance": float((first - second).norm()), "norm": float(norm)}
 
 
 def placed(

@@ -89,6 +89,10 @@ def test_alignment_keeps_the_networks_and_moves_the_middle(study):
         assert matched["barrier_loss_mid"] != plain["barrier_loss_mid"]
         assert matched["objective"] > 0
         assert np.isnan(plain["objective"])
+        # Permuting keeps norms, and |a − b|² = |a|² + |b|² − 2 ⟨a, b⟩ with the inner product that matching maximises.
+        assert matched["norm"] == pytest.approx(plain["norm"])
+        assert matched["distance"] < plain["distance"]
+        assert 2 * matched["norm"] ** 2 - matched["distance"] ** 2 == pytest.approx(2 * matched["objective"], rel=1e-3)
 
 
 def test_pairs_share_masks_within_and_differ_between(study):
