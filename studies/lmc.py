@@ -47,7 +47,7 @@ VALUES = (
     *(f"{p}{m}" for p in ("", "train_") for m in ("loss", "acc")),
     *(f"{p}barrier_{m}_{k}" for p in ("", "train_") for m in ("loss", "acc") for k in ("mid", "max")),
     "distance",
-    "norm",
+    "weight_norm",
 )
 
 

@@ -258,7 +258,7 @@ def distances(a: nn.Module, b: nn.Module, permutations: Mapping[str, Tensor], da
         second = layout.flatten(moved)
     first, second = first.double(), second.double()
     norm = ((first.square().sum() + second.square().sum()) / 2).sqrt()
-    return {"distance": float((first - second).norm()), "norm": float(norm)}
+    return {"distance": float((first - second).norm()), "weight_norm": float(norm)}
 
 
 def placed(

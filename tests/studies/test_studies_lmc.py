@@ -90,9 +90,9 @@ def test_alignment_keeps_the_networks_and_moves_the_middle(study):
         assert matched["objective"] > 0
         assert np.isnan(plain["objective"])
         # Permuting keeps norms, and |a − b|² = |a|² + |b|² − 2 ⟨a, b⟩ with the inner product that matching maximises.
-        assert matched["norm"] == pytest.approx(plain["norm"])
+        assert matched["weight_norm"] == pytest.approx(plain["weight_norm"])
         assert matched["distance"] < plain["distance"]
-        assert 2 * matched["norm"] ** 2 - matched["distance"] ** 2 == pytest.approx(2 * matched["objective"], rel=1e-3)
+        assert 2 * matched["weight_norm"] ** 2 - matched["distance"] ** 2 == pytest.approx(2 * matched["objective"], rel=1e-3)
 
 
 def test_pairs_share_masks_within_and_differ_between(study):
