@@ -104,6 +104,9 @@ def _kinds(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Variational rows by KL weight and family, with a title that says in what they differ from each other."""
     columns = [c for c in ("kl_weight", "log_variance", "guide", "rank", "prior", "lr", "width") if c in rows]
     settings = rows[columns].astype(object).where(rows[columns].notna(), "")
+    others = settings.loc[rows["variant"] != "standard-equal", "width"] if "width" in settings else []
+    if len(others):  # a width found by equal size is the variant's, not a setting of the panel
+        settings.loc[rows["variant"] == "standard-equal", "width"] = others.iloc[0]
     differ = [c for c in columns[1:] if settings[c].map(str).nunique() > 1]
     out = []
     for key, part in rows.groupby([settings[c] for c in ["kl_weight", *differ]], sort=True):
@@ -145,13 +148,17 @@ def _reliability(folder: Path, name: str, rows: pd.DataFrame, bins: pd.DataFrame
             # Bins of all networks together, each weighted with its predictions.
             own = own.assign(c=own["confidence"] * own["count"], a=own["accuracy"] * own["count"])
             whole = own.groupby("bin")[["c", "a", "count"]].sum()
-            axis.plot(whole["c"] / whole["count"], whole["a"] / whole["count"], "o-", markersize=2.5, linewidth=1,
-                      color=COLOURS[variant], label=NAMES[variant])  # fmt: skip
+            x, y, colour = whole["c"] / whole["count"], whole["a"] / whole["count"], COLOURS[variant]
+            axis.plot(x, y, linewidth=0.8, alpha=0.6, color=colour, label=NAMES[variant])
+            axis.scatter(
+                x, y, 2 + 40 * whole["count"] / whole["count"].sum(), color=colour, linewidths=0, clip_on=False
+            )
         axis.set(xlabel="confidence", xlim=(0, 1), ylim=(0, 1))
         axis.set_title(_wrapped(f"VI, {title}" if title.startswith("KL") else title))
     for axis in axes[:, 0]:
         axis.set_ylabel("accuracy")
     figure.legend(*_legend(axes.flat[: len(methods)]), loc="outside lower center", ncols=4)
+    figure.suptitle("area of a point: its share of the predictions", fontsize=8)
     return save(figure, folder, name)
 
 

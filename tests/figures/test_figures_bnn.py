@@ -26,3 +26,11 @@ def test_families_that_differ_stand_apart_and_are_named():
 
 def test_no_rows_no_panels():
     assert _kinds(_rows(guide="lowrank").iloc[:0]) == []
+
+
+def test_a_width_found_by_equal_size_stays_in_the_panel():
+    rows = _rows(width=[1.0, 0.9, 1.0])
+    rows["variant"] = ["standard", "standard-equal", "standard"]
+    assert [(title, len(part)) for title, part in _kinds(rows)] == [("KL × 0.125", 2), ("KL × 1", 1)]
+    rows["variant"] = "standard"  # a width that the user gave is another setting
+    assert len(_kinds(rows)) == 3
