@@ -116,8 +116,9 @@ def curve(repeats: int = 5) -> list[dict[str, Any]]:
         whole = sum(count(encoder.size, 1, 10).values())
         fits = 16 * BLOCKS * whole < MEMORY_GB * 1e9  # weight, gradient and two moments of four bytes
         stack = transformers(encoder, BATCH)
-        models: dict[str, nn.Module] = {"low rank": reader(encoder, RANK)}
-        thin = sum(p.numel() for p in models["low rank"].blocks[0].layers.parameters())  # type: ignore[index, union-attr]
+        low = reader(encoder, RANK)
+        models: dict[str, nn.Module] = {"low rank": low}
+        thin = sum(p.numel() for p in low.each_block()[0].layers.parameters())
         if fits:
             models["whole"] = reader(encoder)
             models["published"] = PlainTransformerNFN(models["whole"], literal=False)  # type: ignore[arg-type]

@@ -145,7 +145,7 @@ class PlainTransformerNFN(nn.Module):
 
     def __init__(self, model: TransformerNFN, *, literal: bool = True) -> None:
         super().__init__()
-        branches = list(model.blocks)
+        branches = model.each_block()
         self.layers = nn.ModuleList(PlainLayer(branch.layers[0], literal) for branch in branches)  # type: ignore[index]
         self.invariants = nn.ModuleList(PlainInvariant(branch.invariant, literal) for branch in branches)  # type: ignore[arg-type]
         self.norms = nn.ModuleList(nn.LayerNorm(branch.norm.normalized_shape) for branch in branches)  # type: ignore[union-attr, arg-type]

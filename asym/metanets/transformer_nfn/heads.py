@@ -21,7 +21,9 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from asym.metanets.transformer_nfn.mixing import affine
 from asym.metanets.transformer_nfn.products import Weights
 from asym.symmetry.encoder import Sizes
 
@@ -49,11 +51,11 @@ class Tokens(nn.Module):
 
     def forward(self, x: Weights) -> Tensor:
         """`n h 2·count`."""
-        return self.raw(x) / self.scale
+        return self.raw(x) / self.scale[..., None, None, :]
 
     def observe(self, x: Weights) -> None:
         """Set the sizes: root mean squares over these networks and their heads."""
-        size = self.raw(x).square().mean((0, 1)).sqrt()
+        size = self.raw(x).square().mean((-3, -2)).sqrt()
         self.scale.copy_(torch.where(size > 0, size, 1.0))
 
     def raw(self, x: Weights) -> Tensor:
@@ -63,16 +65,16 @@ class Tokens(nn.Module):
         if "x" in self.probes:
             outs = self._rows("x", x["O"].mT)
         else:
-            outs = (x["O"].sum(-1) / math.sqrt(x["O"].shape[-1])).unflatten(-1, (self.heads, -1))[:, :, :, None]
+            outs = (x["O"].sum(-1) / math.sqrt(x["O"].shape[-1])).unflatten(-1, (self.heads, -1))[..., None, :]
         pairs = [
-            (a * b).sum((1, -1)) / math.sqrt(a.shape[1] * a.shape[-1]) for a, b in ((queries, keys), (values, outs))
+            (a * b).sum((-4, -1)) / math.sqrt(a.shape[-4] * a.shape[-1]) for a, b in ((queries, keys), (values, outs))
         ]
         return torch.cat(pairs, -1)
 
     def _rows(self, name: str, x: Tensor) -> Tensor:
         """Rows `n c D (h d)` against vectors: `n c h count d`."""
-        seen = torch.einsum("rcp,ncpm->ncrm", self.probes[name], x)
-        return seen.unflatten(-1, (self.heads, -1)).transpose(2, 3)
+        seen = self.probes[name].transpose(-3, -2).unsqueeze(-4) @ x  # n c count (h d)
+        return seen.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
 
 class HeadReadout(nn.Module):
@@ -85,7 +87,9 @@ class HeadReadout(nn.Module):
 
     def forward(self, x: Weights) -> Tensor:
         """`n width`."""
-        return self.each(self.tokens(x)).sum(1) / math.sqrt(self.tokens.heads)
+        first, last = self.each[0], self.each[2]
+        inner = F.relu(affine(self.tokens(x), first.weight, first.bias))  # type: ignore[arg-type]
+        return affine(inner, last.weight, last.bias).sum(-2) / math.sqrt(self.tokens.heads)  # type: ignore[arg-type]
 
 
 class Gates(nn.Module):
@@ -100,11 +104,11 @@ class Gates(nn.Module):
 
     def forward(self, before: Weights, after: Weights) -> dict[str, Tensor]:
         """Gate what a layer made of `before`."""
-        factors = 2 * self.gate(self.tokens(before)).sigmoid().unflatten(-1, (4, self.c_out))  # n h 4 e
+        found = affine(self.tokens(before), self.gate.weight, self.gate.bias)
+        factors = 2 * found.sigmoid().unflatten(-1, (4, self.c_out))  # n h 4 e
         gated = dict(after)
         for k, symbol in enumerate("QKVO"):
-            x, factor = after[symbol], factors[:, :, k].mT  # n e h
-            axis = 2 if symbol == "O" else 3
-            wide = factor.repeat_interleave(x.shape[axis] // factor.shape[-1], -1)
-            gated[symbol] = x * (wide[..., None] if symbol == "O" else wide[:, :, None])
+            x, factor = after[symbol], factors[..., k, :].mT  # n e h
+            wide = factor.repeat_interleave(x.shape[-2 if symbol == "O" else -1] // factor.shape[-1], -1)
+            gated[symbol] = x * wide[..., None] if symbol == "O" else x * wide[..., None, :]
         return gated

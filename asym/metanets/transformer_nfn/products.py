@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 Weights = Mapping[str, Tensor]
@@ -38,7 +37,7 @@ class Explicit:
 
     def against(self, name: str, weight: Tensor, factor: Tensor) -> Tensor:
         """S or T times a factor against coefficients `e c D D`: `n e`."""
-        return (self.outer(name).flatten(1) * factor) @ weight.flatten(1).T
+        return _against(self.outer(name), weight) * factor[..., None, None]
 
     def ends(self) -> Tensor:
         """O 1, `n c (h d_v)`."""
@@ -51,7 +50,7 @@ class Explicit:
     def rows(self, symbol: str, vectors: Tensor) -> Tensor:
         """Rows of Q, K, V, or columns of O, against vectors `r c D`: `n c r (h d)`."""
         x = self.x["O"].mT if symbol == "O" else self.x[symbol]
-        return vectors.transpose(0, 1) @ x
+        return vectors.transpose(-3, -2).unsqueeze(-4) @ x
 
     def columns(self) -> Tensor:
         """O, `n c (h d_v) D`."""
@@ -75,40 +74,49 @@ class Composed(Explicit):
         """S or T, `n c D D`."""
         if self.maps is None:
             return self.base.outer(name)
-        left, right = (self.maps[symbol] for symbol in PAIRS[name])
+        left, right = (self.maps[symbol].unsqueeze(-4) for symbol in PAIRS[name])
         return left @ self.base.outer(name) @ right.mT
 
     def against(self, name: str, weight: Tensor, factor: Tensor) -> Tensor:
         """S or T times a factor against coefficients `e c D D`: `n e`; composes coefficients where those are fewer than
         networks.
         """
-        if self.maps is None or len(weight) > len(self.x["Q"]):
+        outputs = weight.shape[-4]
+        if self.maps is None or outputs > self.x["Q"].shape[-4]:
             return super().against(name, weight, factor)
         left, right = (self.maps[symbol] for symbol in PAIRS[name])
-        inner = (weight @ right).flatten(1, 2)  # e (c p) q
-        composed = (left.flatten(0, 1).T @ inner).flatten(1)
-        return (self.base.outer(name).flatten(1) * factor) @ composed.T
+        inner = weight.movedim(-4, -2).flatten(-3, -2) @ right  # c (p e) q
+        inner = inner.unflatten(-2, (-1, outputs)).flatten(-4, -3).flatten(-2)  # (c p) (e q)
+        composed = (left.flatten(-3, -2).mT @ inner).unflatten(-1, (outputs, -1)).transpose(-3, -2)  # e p q
+        return _against(self.base.outer(name), composed) * factor[..., None, None]
 
     def ends(self) -> Tensor:
         """O 1, `n c (h d_v)`."""
         if self.maps is None:
             return self.base.ends()
-        return (self.x["O"][:, 0] @ self.maps["O"].sum(1).T).mT
+        return self.maps["O"].sum(-2).unsqueeze(-3) @ self.x["O"][..., 0, :, :].mT
 
     def starts(self, h: Tensor) -> Tensor:
         """V h, `n c D`, for h `n c (h d_v)`."""
         if self.maps is None:
             return self.base.starts(h)
-        return torch.einsum("ncp,cqp->ncq", h @ self.x["V"][:, 0].mT, self.maps["V"])
+        seen = (h @ self.x["V"][..., 0, :, :].mT).transpose(-3, -2)  # c n p
+        return (seen @ self.maps["V"].mT).transpose(-3, -2)
 
     def rows(self, symbol: str, vectors: Tensor) -> Tensor:
         """Rows of Q, K, V, or columns of O, against vectors `r c D`: `n c r (h d)`."""
         if self.maps is None:
             return self.base.rows(symbol, vectors)
-        turned = vectors.transpose(0, 1) @ self.maps[symbol]  # c r D
+        turned = vectors.transpose(-3, -2) @ self.maps[symbol]  # c r D
         x = self.x["O"].mT if symbol == "O" else self.x[symbol]
-        return (turned.flatten(0, 1) @ x[:, 0]).unflatten(1, turned.shape[:2])
+        return (turned.flatten(-3, -2).unsqueeze(-3) @ x[..., 0, :, :]).unflatten(-2, turned.shape[-3:-1])
 
     def columns(self) -> Tensor:
         """O, `n c (h d_v) D`."""
-        return self.base.columns() if self.maps is None else self.x["O"] @ self.maps["O"].mT
+        return self.base.columns() if self.maps is None else self.x["O"] @ self.maps["O"].mT.unsqueeze(-4)
+
+
+def _against(products: Tensor, weight: Tensor) -> Tensor:
+    """`n c D D` against `e c D D` or `e D D`: `n e`; with coefficients on the left their gradient lies as they do."""
+    start = products.ndim - 4
+    return (weight.flatten(start + 1) @ products.flatten(-3).mT).mT

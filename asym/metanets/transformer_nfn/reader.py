@@ -16,7 +16,7 @@ numbers are learnt, and whether through a sigmoid, is for the training to say. T
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -26,16 +26,17 @@ from asym.metanets.blind import Standardise
 from asym.metanets.reader import Reader, choose
 from asym.metanets.stack import Stack, Stacks, as_list
 from asym.metanets.transformer_nfn.heads import Gates, HeadReadout
-from asym.metanets.transformer_nfn.layer import EquivariantLayer, InvariantLayer, merge_heads
+from asym.metanets.transformer_nfn.layer import EquivariantLayer, InvariantLayer
 from asym.metanets.transformer_nfn.products import Composed, Weights
-from asym.symmetry.encoder import PARTS, Encoder, split
+from asym.metanets.transformer_nfn.stacking import keep_names, stacked, taken
+from asym.symmetry.encoder import PARTS, Encoder
 
 OBSERVED = 256
 """Networks that sizes are taken from, at most."""
 
 
 class Branch(nn.Module):
-    """The layers of one block: weights → `n width` numbers."""
+    """The layers of one block: weights → `n width` numbers; of all blocks at once where it is stacked."""
 
     def __init__(
         self, encoder: Encoder, channels: Sequence[int], width: int, rank: int | None, probes: int, residual: bool
@@ -53,12 +54,18 @@ class Branch(nn.Module):
         self.norm = nn.LayerNorm(width * (2 if probes else 1))
 
     def forward(self, x: Weights) -> Tensor:
-        """`n width`, or twice as many with a readout over heads."""
-        attention = Composed(x)
-        for place in range(len(self.layers)):
-            attention, x = self._step(place, attention, x)
-        numbers = [self.invariant.terms(attention, x)] + ([self.readout(attention.x)] if self.readout else [])
-        return self.norm(torch.cat(numbers, -1))
+        """`n width`, or twice as many with a readout over heads, of stacked blocks."""
+        attention, sums = Composed(x), None
+        for place, layer in enumerate(self.layers):
+            before = attention
+            attention = self._attention(place, before)
+            if place + 1 == len(self.layers):
+                sums = layer.rectified_sums(before, x)  # type: ignore[operator]
+            else:
+                x = self._rectified(layer.perceptron(before, x))  # type: ignore[operator]
+        numbers = [self.invariant.terms(attention, x, sums)] + ([self.readout(attention.x)] if self.readout else [])
+        weight, bias = (t[..., None, :] for t in (self.norm.weight, self.norm.bias))
+        return F.layer_norm(torch.cat(numbers, -1), self.norm.normalized_shape) * weight + bias
 
     @torch.no_grad()
     def observe(self, x: Weights) -> None:
@@ -68,19 +75,22 @@ class Branch(nn.Module):
             layer.observe(attention, x)  # type: ignore[operator]
             if len(self.gates):
                 self.gates[place].tokens.observe(attention.x)  # type: ignore[operator, union-attr]
-            attention, x = self._step(place, attention, x)
+            before, attention = attention, self._attention(place, attention)
+            x = self._rectified(layer.perceptron(before, x))  # type: ignore[operator]
         self.invariant.terms.observe(attention, x)
         if self.readout:
             self.readout.tokens.observe(attention.x)
 
-    def _step(self, place: int, attention: Composed, x: Weights) -> tuple[Composed, Weights]:
-        """Attention stays composed as long as no gate asks for what it is."""
+    def _attention(self, place: int, before: Composed) -> Composed:
+        """Attention of the next layer; it stays composed as long as no gate asks for what it is."""
         layer: EquivariantLayer = self.layers[place]  # type: ignore[assignment]
-        if len(self.gates):
-            x = self.gates[place](attention.x, {**attention.x, **layer({**attention.x, **x})})
-            return Composed(x), {s: F.relu(x[s]) for s in "AaBb"}
-        y = layer.perceptron(attention, x)
-        return layer.compose(attention), {s: F.relu_(t) if s in "AB" else F.relu(t) for s, t in y.items()}
+        if not len(self.gates):
+            return layer.compose(before)
+        return Composed(self.gates[place](before.x, layer.attention(before.x)))
+
+    @staticmethod
+    def _rectified(x: Weights) -> dict[str, Tensor]:
+        return {symbol: F.relu(tensor) for symbol, tensor in x.items()}
 
 
 class TransformerNFN(Reader):
@@ -134,10 +144,12 @@ class TransformerNFN(Reader):
             choose("parts", part, PARTS)
         self.scaled = scaled
         self.others = {part: encoder.parts[part] for part in PARTS[1:] if part in parts and encoder.parts[part]}
-        self.blocks, wide = nn.ModuleList(), 0
+        self.blocks, wide = None, 0
         if "encoder" in parts:
-            self.blocks.extend(Branch(encoder, channels, width, rank, probes, residual) for _ in encoder.names)
-            inner = len(encoder.names) * width * (2 if probes else 1)
+            branches = [Branch(encoder, channels, width, rank, probes, residual) for _ in encoder.names]
+            self.blocks = stacked(branches)
+            keep_names(self, "blocks", len(branches))
+            inner = len(branches) * width * (2 if probes else 1)
             self.head = nn.Sequential(
                 nn.LayerNorm(inner), *_step(inner, width), *_step(width, width), nn.Linear(width, width)
             )
@@ -159,24 +171,28 @@ class TransformerNFN(Reader):
             return
         (stack,) = as_list(stacks)
         few = stack.rows(slice(0, OBSERVED))
-        for branch, block in zip(self.blocks, self.weights(few)):
-            branch.observe(block)  # type: ignore[operator]
+        if self.blocks is not None:
+            self.blocks.observe(self.weights(few))
         for part, moments in self.moments.items():
             moments.set(self._flat(part, stack))  # type: ignore[operator]
 
     def read(self, stack: Stack) -> Tensor:
         """(n, out)."""
         found = []
-        if len(self.blocks):
-            blocks = [branch(block) for branch, block in zip(self.blocks, self.weights(stack))]
-            found.append(self.head(torch.cat(blocks, -1)))
+        if self.blocks is not None:
+            found.append(self.head(self.blocks(self.weights(stack)).transpose(0, 1).flatten(1)))
         found += [branch(self.moments[part](self._flat(part, stack))) for part, branch in self.branches.items()]
         return self.end(torch.cat(found, -1))
 
-    def weights(self, stack: Stack) -> list[dict[str, Tensor]]:
-        """The blocks with one channel, heads side by side."""
-        blocks = split(stack.chain, stack.tensors)
-        return [merge_heads({s: t[:, None] for s, t in block.items()}) for block in blocks]
+    def each_block(self) -> list[Branch]:
+        """The layers of each block, with weights of their own."""
+        return [] if self.blocks is None else [taken(self.blocks, k) for k in range(len(self.chains[0].names))]
+
+    def weights(self, stack: Stack) -> dict[str, Tensor]:
+        """All blocks, as first axis, with one channel, heads side by side."""
+        names: Sequence[Mapping[str, str]] = stack.chain.names  # type: ignore[union-attr]
+        found = {s: torch.stack([stack.tensors[block[s]] for block in names]).unsqueeze(2) for s in names[0]}
+        return {s: t if s in "ab" else t.mT for s, t in found.items()}
 
     def _flat(self, part: str, stack: Stack) -> Tensor:
         return torch.cat([stack.tensors[name].flatten(1) for name in self.others[part]], 1)
