@@ -17,6 +17,7 @@ ARCHS = (
     "gnn-linear",
     "transformer",
     "transformer-plain",
+    "transformer-causal",
     "siren",
 )
 """Built-in architectures; `timm/<name>` and `package.module:factory` are accepted beside them."""
@@ -25,8 +26,20 @@ VARIANTS = ("standard", "w", "sigma", "w-zero", "w-init", "w-scale", "bias", "w-
 
 ALIGNMENTS = ("none", "weight", "activation")
 
-DATASETS = ("digits", "fashion_mnist", "mnist", "cifar10", "cifar100", "digits-graph", "ogbn-arxiv")
-"""Built-in data sets, the last two graphs; `imagefolder:PATH` and `package.module:loader` are accepted beside them."""
+DATASETS = (
+    "digits",
+    "docstrings",
+    "ag_news",
+    "characters",
+    "fashion_mnist",
+    "mnist",
+    "cifar10",
+    "cifar100",
+    "digits-graph",
+    "ogbn-arxiv",
+)
+"""Built-in data sets: `docstrings`, `ag_news`, `characters` text as images of one row, the last two graphs;
+`imagefolder:PATH` and `package.module:loader` are accepted beside them."""
 
 TEXTS = ("pydoc",)
 """Built-in texts; `text:FOLDER` is accepted beside them."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from asym.data.check import FOLDER_PREFIX, check_dataset_name, default_name, folder_path
+from asym.data.documents import DOCUMENTS, load_documents
 from asym.data.graph_sources import GRAPHS, load_graph
 from asym.data.graphs import GraphData
 from asym.data.images import ImageData
@@ -16,6 +17,8 @@ from asym.data.protocol import Data
 from asym.data.sources import GREY, load_cifar, load_digits, load_grey
 from asym.data.splits import stratified_subset
 
+OFFLINE = ("digits", "digits-graph", "docstrings", "characters")
+"""Sets that need no files."""
 D = TypeVar("D", bound=Data)
 
 
@@ -33,7 +36,8 @@ def load(
 
     Args:
         dataset: `digits`, `fashion_mnist`, `mnist`, `cifar10`, `cifar100`, `imagefolder:PATH` (a folder,
-            .tar, .tar.gz or .zip of train|val|test/<class>/*.png|jpg; val/ may be absent); the graphs
+            .tar, .tar.gz or .zip of train|val|test/<class>/*.png|jpg; val/ may be absent); text as images of one row,
+            `docstrings`, `ag_news`, `characters`; the graphs
             `digits-graph` and `ogbn-arxiv`; or `package.module:loader`, a function without required arguments (it is
             given data_dir if it takes it) that returns an `ImageData` or a `GraphData`.
         data_dir: where the files of a built-in set are; `data` if not given.
@@ -52,7 +56,7 @@ def load(
     """
     check_dataset_name(dataset)
     root = None if data_dir is None else Path(data_dir).expanduser()
-    if root is not None and not root.is_dir() and not download and dataset not in ("digits", "digits-graph"):
+    if root is not None and not root.is_dir() and not download and dataset not in OFFLINE:
         raise FileNotFoundError(f"data_dir: {root} is not a folder; name the one that holds {dataset}")
     if dataset_name == "":
         raise ValueError("dataset_name: must not be empty")
@@ -66,6 +70,8 @@ def load(
         data = load_imagefolder(folder_path(dataset), cache_dir=cache, image_size=image_size)
     elif dataset == "digits":
         data = load_digits()
+    elif dataset in DOCUMENTS:
+        data = load_documents(dataset, root)
     elif dataset in GRAPHS:
         data = load_graph(dataset, root, download)
     elif dataset in GREY:

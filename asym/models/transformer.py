@@ -9,7 +9,8 @@ head. `transformer-plain` is the encoder of the Small Transformer Zoo (Tran et a
 Networks for Transformers", arXiv 2410.04209, and its released code): no residual connections, norms without scale and
 shift, no biases in the attention, ReLU, a head of two layers; 18,506 parameters on 1 × 28 × 28 images. Both have two
 blocks of two heads, D = 32 and hidden layers of 64. Left out is the zoo's dropout. Patches have a quarter of a
-side of 8 pixels, and otherwise 4 pixels. No n_fix was published: the rule of thumb applies.
+side of 8 pixels, and otherwise 4 pixels. No n_fix was published: the rule of thumb applies. `transformer-causal` is the
+plain one as a language model: a token sees none after it, and the head reads the last token in place of the mean.
 
 Attention is written out in matrix products, which can be batched over networks and whose symmetries can be traced.
 """
@@ -107,6 +108,7 @@ class Transformer(nn.Module):
         key_dim: d_k of each head; None is dim / heads.
         value_dim: d_v of each head; None is dim / heads.
         causal: whether a token sees only itself and those before it.
+        last: whether the head reads the last token in place of the mean over tokens.
 
     Raises:
         ValueError: if heads do not divide `dim` and d_k or d_v is not given.
@@ -130,8 +132,10 @@ class Transformer(nn.Module):
         key_dim: int | None = None,
         value_dim: int | None = None,
         causal: bool = False,
+        last: bool = False,
     ) -> None:
         super().__init__()
+        self.last = last
         channels, height, width = input_shape
         patch = patch_size(height, width)
         self.embed = nn.Conv2d(channels, dim, patch, patch)
@@ -149,7 +153,8 @@ class Transformer(nn.Module):
         x = self.embed(x).flatten(2).transpose(1, 2) + self.positions
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x).mean(1))
+        x = self.norm(x)
+        return self.head(x[:, -1] if self.last else x.mean(1))
 
 
 def patch_size(height: int, width: int) -> int:
@@ -169,7 +174,9 @@ def rules(width: float, depth: int) -> tuple[LayerRule, ...]:
     return (LayerRule("*", None, 0.5),)
 
 
-def _make(plain: bool, input_shape: Shape, classes: int, width: float, depth: int, activation: str) -> Transformer:
+def _make(
+    plain: bool, input_shape: Shape, classes: int, width: float, depth: int, activation: str, *, causal: bool = False
+) -> Transformer:
     heads = 2
     dim = heads * scaled(16, width)
     return Transformer(
@@ -183,6 +190,8 @@ def _make(plain: bool, input_shape: Shape, classes: int, width: float, depth: in
         affine=not plain,
         activation=activation,
         head_layers=2 if plain else 1,
+        causal=causal,
+        last=causal,
     )
 
 
@@ -208,3 +217,11 @@ def transformer_plain(
 ) -> Transformer:
     """The zoo's encoder of `depth` blocks; D = 2 · round(16 · width). Its norms have no scale and shift to choose."""
     return _make(True, input_shape, classes, width, depth, activation)
+
+
+@register("transformer-causal", norms=("none",), activations=("relu", "gelu", "tanh", "silu"), **_SHARED)
+def transformer_causal(
+    *, input_shape: Shape, classes: int, width: float, depth: int, norm: str, activation: str
+) -> Transformer:
+    """`transformer-plain` as a language model of the token after its input."""
+    return _make(True, input_shape, classes, width, depth, activation, causal=True)

@@ -5,6 +5,7 @@ import torch
 
 import asym.data
 from asym.data import load, with_train_size
+from asym.data.documents import DOCUMENTS
 from asym.data.graph_sources import GRAPHS
 from asym.data.sources import CIFAR, GREY
 from asym.names import DATASETS
@@ -85,7 +86,7 @@ def test_other_bad_arguments_are_refused(tmp_path: Path):
 
 
 def test_every_named_data_set_has_a_source():
-    assert {"digits", *GREY, *CIFAR, *GRAPHS} == set(DATASETS)
+    assert {"digits", *DOCUMENTS, *GREY, *CIFAR, *GRAPHS} == set(DATASETS)
 
 
 def test_the_name_can_be_chosen():
