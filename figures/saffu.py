@@ -3,8 +3,9 @@
     python -m figures.saffu --results results
 
 Reads whichever of `saffu_connectivity_summary.csv`, `saffu_architecture_summary.csv`, `saffu_quality_curves.csv`,
-`saffu_merging_summary.csv` and `saffu_cost_summary.csv` are there, writes `figures/saffu_<part>_<data set>_….png` and
-`.pdf` in the same folder, one figure for each part, data set, preset and config. Bars are 95 % intervals.
+`saffu_merging_summary.csv`, `saffu_cost_summary.csv` and `saffu_grid_effects.csv` are there, writes
+`figures/saffu_<part>_<data set>_….png` and `.pdf` in the same folder, one figure for each part, data set, preset and
+config. Bars are 95 % intervals.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from figures.command import Config, run_figures
+from figures.saffu_grid import draw_grid
 from figures.style import COLUMN_IN, pyplot, save
 from figures.tables import read
 
@@ -34,6 +36,7 @@ TABLES = {
                                              "test_loss")),
     "merging": ("saffu_merging_summary.csv", (*GROUP, "start", "k", *MERGED)),
     "cost": ("saffu_cost_summary.csv", (*GROUP, "arm", "step_ms", "inference_us")),
+    "grid": ("saffu_grid_effects.csv", (*GROUP, "kind", "factor", "level", "arm", "measure", "difference")),
 }  # fmt: skip
 ALIGNMENTS = {"none": "#D55E00", "weight": "#0072B2", "activation": "#009E73", "known": "#6B6B6B"}
 PALETTE = ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#882255", "#6B6B6B", "#000000", "#999933",
@@ -181,6 +184,7 @@ DRAWN: dict[str, Callable[[Path, str, Any, str], list[Path]]] = {
     "quality": _quality,
     "merging": _merging,
     "cost": _cost,
+    "grid": draw_grid,
 }
 
 

@@ -9,7 +9,8 @@ Self-attentive feed-forward units have an explicit solution in terms of co-occur
   feed-forward model and n-grams, at rates tuned with the same number of trials;
 - merging: averages of k networks of disjoint texts;
 - cost: seconds, memory, operations, time of a prediction with and without the cache of comparisons;
-- architecture: outputs with constant code rows, alone and with the explicit start; decoders with label heads.
+- architecture: outputs with constant code rows, alone and with the explicit start; decoders with label heads;
+- grid (only if it is asked for): sizes, vectors, priming, β, ε and attention, one at a time and in a random design.
 
     python -m studies.saffu
     python -m studies.saffu --parts connectivity --dataset text:novels --preset paper
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-PARTS = ("connectivity", "quality", "merging", "cost", "architecture")
+USUAL = ("connectivity", "quality", "merging", "cost", "architecture")
+PARTS = (*USUAL, "grid")
 PARTIAL = ("output-only", "hidden-only", "attention-only")
 ALL_STARTS = (
     "explicit", "own-code", "permuted", "noise-0.3", "noise-1", *PARTIAL, "random-same", "random", "random-all",
@@ -57,6 +59,9 @@ TABLES = {
     "saffu_merging_summary": ("config", "start", "k", "lr"),
     "saffu_cost": ("config", "arm", "repeat"),
     "saffu_cost_summary": ("config", "arm"),
+    "saffu_grid": ("config", "design", "arm", "repeat"),
+    "saffu_grid_summary": ("config", "design", "arm"),
+    "saffu_grid_effects": ("config", "kind", "factor", "level", "arm", "measure"),
 }
 """Tables of the study, and what makes a row of each unique."""
 
@@ -65,8 +70,8 @@ TABLES = {
 class Config(CommonConfig):
     """Settings of the study; a value of None is set by the preset."""
 
-    parts: tuple[str, ...] = PARTS
-    """Any of: connectivity quality merging cost architecture."""
+    parts: tuple[str, ...] = USUAL
+    """Any of: connectivity quality merging cost architecture grid."""
     dataset: str | None = None
     """pydoc, or text:FOLDER of text files."""
     vocabulary: Literal["word", "bpe"] = "word"
@@ -116,6 +121,8 @@ class Config(CommonConfig):
     """How many networks are averaged."""
     fixed_shares: tuple[float, ...] = (0.5,)
     """Shares of the vocabulary whose output rows are constants, for `architecture`."""
+    designs: int | None = None
+    """Random designs of `grid`, beside one factor at a time."""
     points: int | None = None
     """Points on a line, an odd number."""
     evaluate: int | None = None
@@ -135,7 +142,7 @@ class Config(CommonConfig):
             if getattr(self, flag) is not None:
                 check_names(flag, getattr(self, flag), choices)
         least = {"size": 8, "bits": 2, "hidden": 2, "block": 0, "radius": 0, "document": 0, "contexts": 1, "steps": 1,
-                 "batch_size": 1, "repeats": 1, "points": 3, "evaluate": 16}  # fmt: skip
+                 "batch_size": 1, "repeats": 1, "designs": 0, "points": 3, "evaluate": 16}  # fmt: skip
         for name, value in least.items():
             check_least(name.replace("_", "-"), getattr(self, name), value)
         if self.points is not None and self.points % 2 == 0:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from asym.models.saffu import SaffuLM
-from studies.saffu_nets import Clock, at_places
+from studies.saffu_begin import Clock, at_places
 from studies.saffu_quality import Trial
 from studies.saffu_train import examples, train
 

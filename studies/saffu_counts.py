@@ -13,7 +13,8 @@ from asym.data.text import Stream, TextData
 from asym.explicit.counts import count_pairs
 from asym.explicit.ngrams import SMOOTHINGS, NGram
 from asym.explicit.softmax import choose_priming, solve_softmax
-from studies.saffu_nets import Clock, Part
+from studies.saffu_begin import Clock
+from studies.saffu_nets import Part
 
 ORDERS = (2, 3, 4, 5)
 RADII = (1, 2, 3)

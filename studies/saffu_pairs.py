@@ -26,7 +26,8 @@ from asym.populations.runs import cached
 from asym.store import Run, Store
 from asym.symmetry import PermutationSpec, permute, weight_matching
 from asym.symmetry.layout import Axis, Concat, Fixed, Permuted
-from studies.saffu_nets import Net, TextArgs, permutation
+from studies.saffu_begin import permutation
+from studies.saffu_nets import Net, TextArgs
 from studies.saffu_train import Examples, examples, load, restore, trained
 
 KIND = "language-model-line"

@@ -10,6 +10,7 @@ from asym.data.text import TextData
 from asym.seeds import derived_seed
 from asym.store import config_hash
 from studies.saffu import PARTIAL, Config
+from studies.saffu_grid import ARMS, designs
 from studies.saffu_nets import EXPLICIT, TRAIN_VERSION, Net, Part, Start, TextArgs
 from studies.saffu_pairs import MEASURE_VERSION, Pair
 from studies.saffu_presets import Defaults
@@ -184,6 +185,18 @@ class Plan:
             for control in ("none", "shuffled"):
                 net = self.net(0.0, part=Part(fraction=fraction, shuffled=control == "shuffled"))
                 yield self._trial("counts", net, {"fraction": fraction, "control": control, "repeat": 0})
+
+    def grid(self) -> Iterator[Trial]:
+        """Every design from both starts at the middle rate."""
+        middle = sorted(self.values.rates)[len(self.values.rates) // 2]
+        found = list(designs(self.values.sizes, len(self.data.tokens), self.values.designs, self.config.seed))
+        for repeat in range(self.values.repeats):
+            seed, order = self.seeds(repeat, 0)
+            start = Start(seed=seed, contexts=self.values.contexts)
+            for design in found:
+                for arm in ARMS:
+                    net = design.net(self.net(middle, start=start, order_seed=order), arm)
+                    yield self._trial(arm, net, design.columns | {"repeat": repeat})
 
     def cost(self) -> Iterator[Trial]:
         """One network of each model, a tenth of the steps, at a rate of no matter."""

@@ -24,8 +24,9 @@ from asym.models.saffu import SaffuLM
 from asym.populations import tick
 from asym.populations.runs import cached
 from asym.store import Store
+from studies.saffu_begin import Clock, at_places, begin, counted, label_codes
 from studies.saffu_counts import counted_models
-from studies.saffu_nets import Clock, Net, Start, TextArgs, at_places, begin, counted, label_codes
+from studies.saffu_nets import Net, Start, TextArgs
 from studies.saffu_train import examples, restore, trained
 
 KIND = "language-model-quality"
@@ -80,6 +81,11 @@ def measure(trial: Trial) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     curve = [{str(k): v for k, v in p.items()} for p in run.table("curve").to_dict("records")]
     row = head | losses | measures(losses["test_loss"], data) | {"start_loss": curve[0]["test_loss"]}
     return [row], [dict(trial.columns) | point for point in curve]
+
+
+def measure_design(trial: Trial) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A design of the grid: its row alone, the losses on the way are not kept."""
+    return measure(trial)[0], []
 
 
 def whole(trial: Trial, model: torch.nn.Module, data: TextData, split: str) -> float:

@@ -10,6 +10,7 @@ from asym.data.text import TextData
 from asym.explicit.cipher import capacity
 from studies.checks import InputError
 from studies.saffu import TABLES, Config
+from studies.saffu_grid import LEVELS
 from studies.saffu_nets import Net, TextArgs
 from studies.saffu_pairs import KIND as LINE_KIND
 from studies.saffu_pairs import Pair, line_config
@@ -33,6 +34,7 @@ class Prepared:
     explicit: list[Trial]
     counts: list[Trial]
     cost: list[Trial]
+    grid: list[Trial]
     device: str
     base: Net
     args: TextArgs
@@ -57,7 +59,7 @@ def prepare(config: Config) -> Prepared:
         config.documents,
         config.dataset_name,
         None if config.dry_run else str(config.runs / "cache"),
-        max(values.sizes.block, values.sizes.radius),
+        _longest(config, values),
     )
     data = args.load()
     for flag, bits in (("bits", values.sizes.bits), ("hidden", values.sizes.hidden)):
@@ -67,7 +69,7 @@ def prepare(config: Config) -> Prepared:
                 f"{len(data.tokens)}; take at least {len(data.tokens).bit_length()}, or a smaller --size"
             )
     _check_shards(config, values, data)
-    reach = max(values.sizes.block, values.sizes.radius)
+    reach = _longest(config, values)
     for fraction in config.fractions:
         if fraction * len(data.train) <= reach:
             raise InputError(
@@ -83,6 +85,7 @@ def prepare(config: Config) -> Prepared:
         explicit=list(plan.explicit()) if "quality" in config.parts else [],
         counts=list(plan.counts()) if "quality" in config.parts else [],
         cost=list(plan.cost()) if "cost" in config.parts else [],
+        grid=list(plan.grid()) if "grid" in config.parts else [],
         device=device,
         base=plan.net(0.1),
         args=args,
@@ -98,8 +101,14 @@ def stored(prepared: Prepared, data: TextData) -> Iterator[tuple[str, dict[str, 
             yield KIND, net.config(data.fingerprint, pair.evaluate)
         if pair.alignments:
             yield LINE_KIND, line_config(pair, data.fingerprint)
-    for trial in prepared.tuning:
+    for trial in [*prepared.tuning, *prepared.grid]:
         yield KIND, trial.net.config(data.fingerprint, trial.evaluate)
+
+
+def _longest(config: Config, values: Defaults) -> int:
+    """The longest context of any network that is asked for."""
+    longest = max(values.sizes.block, values.sizes.radius)
+    return max(longest, *LEVELS["block"], *LEVELS["radius"]) if "grid" in config.parts else longest
 
 
 def _check_shards(config: Config, values: Defaults, data: TextData) -> None:

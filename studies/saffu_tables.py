@@ -19,6 +19,7 @@ SUMMARIES = {
     "cost": ("step_ms", "tokens_per_s", "solve_s", "solve_in_steps", "inference_us", "inference_uncached_us", "flops",
              "flops_uncached", "peak_mb", "params"),
 }  # fmt: skip
+SUMMARIES["grid"] = ("start_loss", "test_loss", "val_loss", "perplexity", "solve_s", "train_s")
 SUMMARIES["architecture"] = SUMMARIES["connectivity"]
 CONSTANT = ("preset", "dataset", "vocabulary", "size", "train_tokens", "params", "lr", "steps", "priming")
 """Columns that a summary carries along from the first row of each group."""
@@ -80,6 +81,7 @@ _SHOWN = {
         (("params", 0), ("step_ms", 2), ("solve_in_steps", 1), ("flops", 0), ("inference_us", 1),
          ("inference_uncached_us", 1), ("peak_mb", 0)),
     ),
+    "grid": (("design", "arm"), (("start_loss", 3), ("test_loss", 3), ("perplexity", 1), ("solve_s", 2))),
 }  # fmt: skip
 
 

@@ -25,7 +25,8 @@ from asym.populations import tick
 from asym.populations.runs import cached
 from asym.seeds import numpy_generator
 from asym.store import Run, Store
-from studies.saffu_nets import Clock, Net, Sizes, TextArgs, at_places, begin
+from studies.saffu_begin import Clock, at_places, begin
+from studies.saffu_nets import Net, Sizes, TextArgs
 from studies.saffu_windows import Windows, sequences, windows
 
 KIND = "language-model"

@@ -18,9 +18,10 @@ from studies.launching import launcher_of
 from studies.progress import Progress
 from studies.saffu import TABLES, Config
 from studies.saffu_cost import timed
+from studies.saffu_grid import effects
 from studies.saffu_nets import Net
 from studies.saffu_pairs import POINT_STEPS, Pair, measure_average, measure_pair
-from studies.saffu_quality import Trial, measure, measure_counts, measure_explicit, reached, validate
+from studies.saffu_quality import Trial, measure, measure_counts, measure_design, measure_explicit, reached, validate
 from studies.saffu_setup import Prepared
 from studies.saffu_tables import SUMMARIES, summary
 from studies.saffu_train import train
@@ -53,6 +54,10 @@ def execute(config: Config, prepared: Prepared) -> dict[str, pd.DataFrame]:
     if prepared.cost:
         work.cost()
         done["cost"] = work.finish("cost")
+    if prepared.grid:
+        work.run("grid", measure_design, prepared.grid, sum(t.net.steps for t in prepared.grid))
+        done["grid"] = work.finish("grid")
+        work.effects(done["grid"])
     return {part: done[part] for part in config.parts if part in done}
 
 
@@ -115,6 +120,16 @@ class _Work:
         found = summary(of_group, TABLES[f"{name}_summary"], SUMMARIES[part])
         update_table(self.config.out / f"{name}_summary.csv", found, list(TABLES[f"{name}_summary"]))
         return rows
+
+    def effects(self, rows: pd.DataFrame) -> None:
+        """The effects of the grid's factors, from all rows of its designs that the table has."""
+        table = read_table(self.config.out / "saffu_grid.csv")
+        rows = table[table["config"].isin(rows["config"]) & table["design"].isin(rows["design"])]
+        found = effects(rows)
+        if len(found):
+            head = {key: rows[key].iloc[0] for key in ("preset", "config", "dataset")}
+            name = "saffu_grid_effects"
+            update_table(self.config.out / f"{name}.csv", found.assign(**head), list(TABLES[name]))
 
     def quality(self) -> None:
         """Tune, train at the tuned rates, measure."""
@@ -197,7 +212,7 @@ def plan_text(config: Config, prepared: Prepared) -> str:
     nets: set[Net] = set()
     for pair in [*prepared.pairs, *prepared.architecture, *prepared.averages]:
         nets |= {*pair.nets, *([pair.union] if pair.union else [])}
-    trials = [trial.net for trial in [*prepared.tuning, *prepared.arms]]
+    trials = [trial.net for trial in [*prepared.tuning, *prepared.arms]] + list({t.net for t in prepared.grid})
     steps = sum(net.steps for net in nets) + sum(net.steps for net in trials)
     lines = sum(len(pair.alignments) * pair.points for pair in [*prepared.pairs, *prepared.architecture])
     sample = dataclasses.replace(prepared.base, steps=20)

@@ -9,7 +9,8 @@ from saffu_text import write_text
 
 from asym.data.text import Stream
 from asym.seeds import numpy_generator, torch_generator
-from studies.saffu_nets import EXPLICIT, Net, Part, Sizes, TextArgs, begin
+from studies.saffu_begin import begin
+from studies.saffu_nets import EXPLICIT, Net, Part, Sizes, TextArgs
 from studies.saffu_pairs import Pair, compare, gauge_fixed
 from studies.saffu_plan import start_of
 from studies.saffu_train import examples
