@@ -1,6 +1,6 @@
 """Networks that read the weights of other networks.
 
-chain = chain_of(network, example_input)          # or one from a population's architecture
+chain = chain_of(network, example_input)          # or residual_of, for networks with skips and norms
 stack = Stack.from_rows(chain, layout, rows)      # n networks
 reader = build("scale-gmn", chain, width=32)
 reader(stack)                                     # n × 1
@@ -18,6 +18,8 @@ from asym.metanets.stack import Bag, Stack, count, take
 from asym.metanets.statistics import statistics
 from asym.metanets.step import accumulate, predict
 from asym.symmetry.chain import Chain, ChainLayer, chain_of
+from asym.symmetry.residual import Residual, fold_batch_norms
+from asym.symmetry.residual_trace import residual_of
 
 __all__ = [
     "DMC",
@@ -32,6 +34,7 @@ __all__ = [
     "HyperBoost",
     "Protocol",
     "Reader",
+    "Residual",
     "Scale",
     "ScaleGMN",
     "Stack",
@@ -42,9 +45,11 @@ __all__ = [
     "chain_of",
     "count",
     "fit",
+    "fold_batch_norms",
     "matched_width",
     "options_of",
     "predict",
+    "residual_of",
     "statistics",
     "take",
 ]

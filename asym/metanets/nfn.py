@@ -13,7 +13,8 @@ tensors that have S: a table of sets in place of a method for each term. A kerne
 Source: Zhou et al. 2023, "Permutation Equivariant Neural Functionals" (arXiv 2302.14040), whose layer is (*). Its
 published count, 2,811,743 parameters for HNP on the Small CNN Zoo, is not met: here 2,586,819, of which 1,253,001 are
 the head's in both; where the rest lies is not known. NP adds learned vectors to the axes of inputs and outputs, which
-tells their units apart. Permutations only: scalings change the output.
+tells their units apart. Permutations only: scalings change the output. In residual networks the axes are those of
+streams (`asym.symmetry.residual`): all that is of one stream moves together, weights and shifts of norms too.
 """
 
 from __future__ import annotations
@@ -26,28 +27,58 @@ from torch import Tensor, nn
 from asym.metanets.blind import Standardise
 from asym.metanets.reader import Reader, choose
 from asym.metanets.stack import Stack, Stacks, as_list
-from asym.symmetry.chain import Chain
-from asym.symmetry.scaling import split_taps
+from asym.symmetry.residual import Residual
+from asym.symmetry.scaling import Units, split_taps
 
 GROUPS = ("np", "hnp")
 Axes = tuple[int, ...]
 
 
+def ends_of(chain: Units) -> dict[str, Axes]:
+    """The axes of each tensor, target before source, named by node layer or (residual networks) by stream.
+
+    Raises:
+        ValueError: if a layer reads the stream that it writes to, whose maps are more than (*).
+    """
+    found: dict[str, Axes] = {}
+    if isinstance(chain, Residual):
+        streams = [node.stream for node in chain.nodes]
+        for k, write in chain.writes:
+            found[write.layer.weight] = (streams[k], streams[write.source])
+            if streams[k] == streams[write.source]:
+                raise ValueError(f"network: {write.layer.name!r} reads the stream that it writes to, NFN cannot")
+            found |= {name: (streams[k],) for name in (write.layer.bias, write.gain, write.shift) if name}
+        return found
+    for depth, layer in enumerate(chain.layers, start=1):
+        found[layer.weight] = (depth, depth - 1)
+        if layer.bias is not None:
+            found[layer.bias] = (depth,)
+    return found
+
+
+def both_ends(chain: Units) -> tuple[int, int]:
+    """The axes of inputs and outputs."""
+    return (0, chain.nodes[-1].stream) if isinstance(chain, Residual) else (0, len(chain.layers))
+
+
+def axis_sizes(chain: Units) -> dict[int, int]:
+    """Units on each axis."""
+    if isinstance(chain, Residual):
+        return {node.stream: node.outputs for node in chain.nodes}
+    return dict(enumerate(chain.sizes))
+
+
 class Table:
     """The tensors of a chain: axes that can be permuted, entries of the other axes for each channel, and the sets S."""
 
-    def __init__(self, chain: Chain, group: str) -> None:
-        sizes, last = chain.sizes, len(chain.layers)
-        free = set(range(last + 1)) if group == "np" else set(range(1, last))
+    def __init__(self, chain: Units, group: str) -> None:
+        sizes, taps = axis_sizes(chain), {layer.weight: layer.taps for layer in chain.layers}
+        free = set(sizes) if group == "np" else set(sizes) - set(both_ends(chain))
         self.names, self.axes, self.fold = [], [], []
-        for depth, layer in enumerate(chain.layers, start=1):
-            ends: dict[str, tuple[Axes, int]] = {layer.weight: ((depth, depth - 1), layer.taps)}
-            if layer.bias is not None:
-                ends[layer.bias] = ((depth,), 1)
-            for name, (axes, taps) in ends.items():
-                self.names.append(name)
-                self.axes.append(tuple(a for a in axes if a in free))
-                self.fold.append(taps * _product(sizes[a] for a in axes if a not in free))
+        for name, axes in ends_of(chain).items():
+            self.names.append(name)
+            self.axes.append(tuple(a for a in axes if a in free))
+            self.fold.append(taps.get(name, 1) * _product(sizes[a] for a in axes if a not in free))
         self.sets = sorted({s for axes in self.axes for s in _subsets(axes)}, key=lambda s: (len(s), s))
 
     def having(self, s: Axes) -> list[int]:
@@ -99,7 +130,7 @@ class NFN(Reader):
 
     def __init__(
         self,
-        chains: Chain | Sequence[Chain],
+        chains: Units | Sequence[Units],
         *,
         group: str = "hnp",
         channels: Sequence[int] = (16, 16, 5),
@@ -112,19 +143,18 @@ class NFN(Reader):
             raise ValueError(f"channels: {tuple(channels)}; want at least one number, each at least 1")
         chain = self.chains[0]
         self.table = Table(chain, group)
-        inside = set(range(1, len(chain.layers)))
+        ends, sizes = both_ends(chain), axis_sizes(chain)
+        inside = set(sizes) - set(ends)
         self.pooled = [tuple(a for a in axes if a not in inside) for axes in self.table.axes]
         taps = {layer.weight: layer.taps for layer in chain.layers}
         self.moments = nn.ModuleList(Standardise(taps.get(name, 1)) for name in self.table.names)
         self.layers = nn.ModuleList(EquivariantLayer(self.table, a, b) for a, b in zip((1, *channels), channels))
-        ends = (0, len(chain.layers))
         self.places = nn.ParameterList(
-            torch.randn(*(chain.sizes[a] if a in ends else 1 for a in axes), fold) / 10
+            torch.randn(*(sizes[a] if a in ends else 1 for a in axes), fold) / 10
             for axes, fold in (zip(self.table.axes, self.table.fold) if group == "np" else ())
         )
         features = sum(
-            fold * channels[-1] * _product(chain.sizes[a] for a in axes)
-            for fold, axes in zip(self.table.fold, self.pooled)
+            fold * channels[-1] * _product(sizes[a] for a in axes) for fold, axes in zip(self.table.fold, self.pooled)
         )
         self.head = nn.Sequential(
             nn.Linear(features, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, self.out)
@@ -154,20 +184,15 @@ class NFN(Reader):
             found.append(x + self.places[i] if len(self.places) else x)
         return found
 
-    def unfold(self, chain: Chain, name: str, x: Tensor) -> Tensor:
+    def unfold(self, chain: Units, name: str, x: Tensor) -> Tensor:
         """A tensor `n *axes fold` of one channel in the shape of the chain's, `n *shape`: `tensors` undone."""
         ends, kept = self._ends(chain, name), self.table.axes[self.table.names.index(name)]
         folded = [k + 1 for k, a in enumerate(ends) if a not in kept]
-        x = x.unflatten(-1, (*(chain.sizes[ends[k - 1]] for k in folded), -1))
+        x = x.unflatten(-1, (*(axis_sizes(chain)[ends[k - 1]] for k in folded), -1))
         return x.movedim(list(range(-1 - len(folded), -1)), folded).reshape(len(x), *chain.shapes[name])
 
-    def _ends(self, chain: Chain, name: str) -> Axes:
-        for depth, layer in enumerate(chain.layers, start=1):
-            if name == layer.weight:
-                return (depth, depth - 1)
-            if name == layer.bias:
-                return (depth,)
-        raise ValueError(f"tensors: {name!r} is no tensor of the chain")
+    def _ends(self, chain: Units, name: str) -> Axes:
+        return ends_of(chain)[name]
 
 
 def _taps(stack: Stack, name: str) -> Tensor:
@@ -179,13 +204,15 @@ def _taps(stack: Stack, name: str) -> Tensor:
 
 
 def _mean(x: Tensor, axes: Axes, keep: Axes) -> Tensor:
-    """Mean of `n *axes c` over all axes but those to keep."""
+    """Mean of `n *axes c` over all axes but those to keep, which come in their order."""
     gone = [i + 1 for i, a in enumerate(axes) if a not in keep]
-    return x.mean(gone) if gone else x
+    mean = x.mean(gone) if gone else x
+    return mean if keep == tuple(a for a in axes if a in keep) else mean.transpose(1, 2)
 
 
 def _repeat(x: Tensor, axes: Axes, have: Axes) -> Tensor:
     """`n *have c` with axes of size 1 where `axes` has others."""
+    x = x if have == tuple(a for a in axes if a in have) else x.transpose(1, 2)
     for i, a in enumerate(axes):
         if a not in have:
             x = x.unsqueeze(i + 1)
@@ -193,8 +220,9 @@ def _repeat(x: Tensor, axes: Axes, have: Axes) -> Tensor:
 
 
 def _subsets(axes: Axes) -> list[Axes]:
+    """All sets of axes, the largest first: a stream may write to a layer that writes to it in turn."""
     found: list[Axes] = [()]
-    for a in axes:
+    for a in sorted(axes, reverse=True):
         found += [(*s, a) for s in found]
     return found
 

@@ -20,8 +20,8 @@ from asym.symmetry.chain import Frame, check_tensors
 
 @dataclasses.dataclass(frozen=True)
 class Bag:
-    """The tensors of networks that are no chains, such as residual ones: all that readers that are blind to structure
-    need of them. Other readers refuse it.
+    """The tensors of networks of unknown structure: all that readers that are blind to it need of them. Other readers
+    refuse it.
 
     Raises:
         ValueError: if there are no tensors.

@@ -13,6 +13,8 @@ from asym.data.zoos import NetworkZoo
 from asym.metanets.stack import Bag, Stack
 from asym.models import build
 from asym.symmetry.chain import Chain, chain_of
+from asym.symmetry.residual import Residual
+from asym.symmetry.residual_trace import residual_of
 
 
 def by_activation(zoo: NetworkZoo) -> NetworkZoo:
@@ -52,10 +54,12 @@ FOREIGN = "files"
 """What a zoo's `about` says in place of an architecture where this project has none such: a bag of tensors."""
 CHAINS = ("small-cnn",)
 """Architectures that are chains of layers."""
+RESIDUAL = ("resnet8", "resnet20", "resnet32", "resnet56", "resnet110")
+"""Architectures that are residual networks."""
 
 
-def zoo_chain(zoo: NetworkZoo, activation: str = "own") -> Chain | Bag:
-    """The chain that a zoo's networks are; of architectures that are none, such as residual ones, a bag of tensors.
+def zoo_chain(zoo: NetworkZoo, activation: str = "own") -> Chain | Residual | Bag:
+    """The chain, or the residual network, that a zoo's networks are; of files of unknown structure a bag of tensors.
 
     Raises:
         ValueError: as `stacks_of`.
@@ -77,6 +81,8 @@ def zoo_chain(zoo: NetworkZoo, activation: str = "own") -> Chain | Bag:
     )
     if about["arch"] in CHAINS:
         return chain_of(network, torch.zeros(2, *shape))
+    if about["arch"] in RESIDUAL:
+        return residual_of(network, torch.zeros(2, *shape))
     return Bag(tuple((name, tuple(p.shape)) for name, p in network.named_parameters()))
 
 

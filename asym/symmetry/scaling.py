@@ -25,11 +25,21 @@ import torch
 from torch import Tensor
 
 from asym.symmetry.chain import Chain, ChainLayer, check_tensors
+from asym.symmetry.residual import Residual
+from asym.symmetry.residual_actions import (
+    fix_streams,
+    permute_streams,
+    random_stream_factors,
+    random_stream_orders,
+    scale_streams,
+)
 
 Tensors = Mapping[str, Tensor]
+Units = Chain | Residual
+"""Chains, and residual networks, whose streams take the place of hidden layers (`residual_actions.py`)."""
 
 
-def scale_units(chain: Chain, factors: Sequence[Tensor], tensors: Tensors) -> dict[str, Tensor]:
+def scale_units(chain: Units, factors: Sequence[Tensor], tensors: Tensors) -> dict[str, Tensor]:
     """Multiply hidden units by `factors`, and divide what reads them.
 
     Args:
@@ -40,6 +50,8 @@ def scale_units(chain: Chain, factors: Sequence[Tensor], tensors: Tensors) -> di
     Raises:
         ValueError: if a factor is not allowed by its layer's symmetry, or a shape does not fit.
     """
+    if isinstance(chain, Residual):
+        return scale_streams(chain, factors, tensors)
     lead = check_tensors(chain, tensors)
     if len(factors) != len(chain.hidden):
         raise ValueError(f"factors: {len(factors)} for {len(chain.hidden)} hidden layers")
@@ -53,7 +65,7 @@ def scale_units(chain: Chain, factors: Sequence[Tensor], tensors: Tensors) -> di
     return _scaled(chain, factors, tensors)
 
 
-def permute_units(chain: Chain, perms: Sequence[Tensor], tensors: Tensors) -> dict[str, Tensor]:
+def permute_units(chain: Units, perms: Sequence[Tensor], tensors: Tensors) -> dict[str, Tensor]:
     """Reorder hidden units, each network by its own permutation.
 
     Args:
@@ -64,6 +76,8 @@ def permute_units(chain: Chain, perms: Sequence[Tensor], tensors: Tensors) -> di
     Raises:
         ValueError: if an entry is no permutation, or a shape does not fit.
     """
+    if isinstance(chain, Residual):
+        return permute_streams(chain, perms, tensors)
     lead = check_tensors(chain, tensors)
     if len(perms) != len(chain.hidden):
         raise ValueError(f"perms: {len(perms)} for {len(chain.hidden)} hidden layers")
@@ -89,7 +103,7 @@ def permute_units(chain: Chain, perms: Sequence[Tensor], tensors: Tensors) -> di
 
 
 def random_factors(
-    chain: Chain, lead: tuple[int, ...], generator: torch.Generator, *, ratio: float = 4.0, like: Tensor | None = None
+    chain: Units, lead: tuple[int, ...], generator: torch.Generator, *, ratio: float = 4.0, like: Tensor | None = None
 ) -> list[Tensor]:
     """Factors that each layer's symmetry allows: log-uniform in [1/ratio, ratio], fair signs, or ones.
 
@@ -98,6 +112,8 @@ def random_factors(
     """
     if not 1 <= ratio < math.inf:
         raise ValueError(f"ratio: {ratio}; must be a finite number of at least 1")
+    if isinstance(chain, Residual):
+        return random_stream_factors(chain, lead, generator, ratio=ratio, like=like)
     found = []
     for layer in chain.hidden:
         u = torch.rand(*lead, layer.outputs, generator=generator, dtype=torch.float64)
@@ -107,19 +123,23 @@ def random_factors(
     return found
 
 
-def random_orders(chain: Chain, lead: tuple[int, ...], generator: torch.Generator) -> list[Tensor]:
+def random_orders(chain: Units, lead: tuple[int, ...], generator: torch.Generator) -> list[Tensor]:
     """A uniformly random permutation of each hidden layer of each network."""
+    if isinstance(chain, Residual):
+        return random_stream_orders(chain, lead, generator)
     return [
         torch.rand(*lead, layer.outputs, generator=generator, dtype=torch.float64).argsort(-1) for layer in chain.hidden
     ]
 
 
-def gauge_fix(chain: Chain, tensors: Tensors) -> dict[str, Tensor]:
+def gauge_fix(chain: Units, tensors: Tensors) -> dict[str, Tensor]:
     """The same networks with scalings, signs and phases of hidden units removed, each where its layer allows it.
 
     Raises:
         ValueError: if a shape does not fit.
     """
+    if isinstance(chain, Residual):
+        return fix_streams(chain, tensors)
     lead = check_tensors(chain, tensors)
     out = dict(tensors)
     for i, layer in enumerate(chain.hidden):

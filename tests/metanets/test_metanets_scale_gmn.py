@@ -8,6 +8,7 @@ from asym.metanets import ScaleGMN, Stack, accumulate, matched_width
 from asym.metanets.scale_gmn.blocks import Canonical, ScaleEq
 from asym.metanets.scale_gmn.dense import Round, schedule, unit
 from asym.seeds import torch_generator
+from asym.symmetry.residual import Wires
 from asym.symmetry.scaling import permute_units, random_factors, random_orders, scale_units
 
 CHAINS = {name: chain(name) for name in nets()}
@@ -221,11 +222,12 @@ def test_scale_eq_is_homogeneous(kind):
 
 
 def test_the_schedule_by_hand():
-    last = schedule(3, 3, frozenset({3}), both=False, edge_updates=True, weights=False)
+    three = Wires((0, 1, 2), (1, 2, 3), (None,) * 3, ((),) * 4, ())
+    last = schedule(three, 3, frozenset({3}), both=False, edge_updates=True, weights=False)
     assert [sorted(r.forward) for r in last] == [[1, 2, 3], [2, 3], [3]]
     assert [sorted(r.edges) for r in last] == [[2, 3], [3], []]
     assert [sorted(r.nodes) for r in last] == [[1, 2, 3], [2, 3], [3]]
-    ends = schedule(3, 1, frozenset({0, 3}), both=True, edge_updates=True, weights=True)
+    ends = schedule(three, 1, frozenset({0, 3}), both=True, edge_updates=True, weights=True)
     assert ends == [Round(frozenset({0, 3}), frozenset({3}), frozenset({1}), frozenset({1, 2, 3}))]
 
 
@@ -234,7 +236,8 @@ def test_what_the_schedule_leaves_out_changes_nothing(direction, monkeypatch):
     model, stack = make("relu cnn", direction=direction, readout="outputs"), random_stack(CHAINS["relu cnn"])
     lean = model(stack)
 
-    def everything(layers, rounds, read, *, both, edge_updates, weights):
+    def everything(wires, rounds, read, *, both, edge_updates, weights):
+        layers = len(wires.sources)
         edges = frozenset(range(1, layers + 1))
         nodes = frozenset(range(layers + 1))
         return [

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from asym.data.zoos import NetworkZoo
-from asym.metanets import READERS, Bag, Stack, build, options_of, predict
-from asym.metanets.zoo_stack import by_activation, hyper_numbers, stacks_of, trained_entries
+from asym.metanets import READERS, Bag, Residual, Stack, build, options_of, predict
+from asym.metanets.zoo_stack import FOREIGN, by_activation, hyper_numbers, stacks_of, trained_entries
 from asym.models import build as build_network
 
 
@@ -46,8 +46,20 @@ def test_hyper_parameters_as_numbers():
     assert hyper_numbers(table, ("epochs",)).shape == (2, 1)
 
 
-def test_a_residual_network_is_a_bag_of_tensors():
+def test_a_residual_network_is_read_by_its_streams_and_keeps_the_order_of_its_tensors():
     residual = zoo("resnet8", activations=())
+    (found,) = stacks_of(residual, ("lr",))
+    assert isinstance(found.chain, Residual)
+    assert list(found.chain.shapes) == list(residual.tensors)
+    for name in ("gmn", "scale-gmn"):
+        assert predict(build(name, found.chain, width=4, rounds=2, readout="full"), found).shape == (4, 1)
+    fixed = predict(build("stats", found.chain, gauge=True), found)
+    assert not torch.equal(fixed, predict(build("stats", found.chain), found))
+
+
+def test_networks_of_files_are_bags_of_tensors():
+    residual = zoo("resnet8", activations=())
+    residual = NetworkZoo(residual.tensors, residual.table, about={"arch": FOREIGN})
     (found,) = stacks_of(residual, ("lr",))
     assert isinstance(found.chain, Bag)
     assert isinstance(found, Stack)

@@ -7,7 +7,9 @@ q_j, and so cannot be made of the edge and of h_i as a forward message is, unles
                      m_j = n_j Σ_i MLP([h̃_j; h̃_i; C ê_ij])
                  exact, and nothing is divided by a weight. A dead unit j gets 0 (n_j = 0); from a dead one ê = 0 comes.
                  Where either end has q = ±1 the product (Γ_e ê) ⊙ (Γ_v h_i / n_i) scales with the sign of q_j, and the
-                 message is n_j times a ScaleEq (for signs) or an MLP (else) of it.
+                 message is n_j times a ScaleEq (for signs) or an MLP (else) of it. Edges before a norm scale as c / q_j
+                 (`normed.py`): ê_ij is then e_ij n_j over the joint norm of these, and i's state goes in its canonical
+                 form throughout.
     reciprocal   a second set of edges that starts at 1 / w entry by entry, 1 / 0 := 0 (the paper, appendix A.2), scales
                  as q_j / q_i and is used like a forward edge. Exact, but 1 / w has no bound.
     pinv         the same with k / ‖k‖² of a whole kernel: singular only for a kernel that is zero throughout.
@@ -25,6 +27,7 @@ from torch import Tensor, nn
 
 from asym.metanets.scale_gmn.blocks import MLP, Message, gamma
 from asym.metanets.scale_gmn.dense import Edges, inverse_or_zero, project, unit
+from asym.metanets.scale_gmn.normed import relative
 
 BACKWARD = ("norm", "reciprocal", "pinv", "shipped")
 
@@ -38,11 +41,25 @@ class EdgeMessages(nn.Module):
         self.message = Message(receiver, width, kinds, sign=sign, norm=norm)
 
     def forward(
-        self, layer: int, states: Sequence[Tensor], canonical: Sequence[Tensor], edges: Edges, kinds: Sequence[str]
+        self,
+        ends: tuple[int, int],
+        states: Sequence[Tensor],
+        canonical: Sequence[Tensor],
+        edges: Edges,
+        kinds: Sequence[str],
+        *,
+        joint: bool = False,
     ) -> Tensor:
-        """Messages to the units of node layer `layer` − 1 along edge layer `layer`: `width n d`."""
-        z = project(edges, self.edge.weight) * self.sender(states[layer])[:, None]
-        return self.message(z, kinds[layer - 1], 0, states[layer - 1], canonical[layer - 1])
+        """Messages to the units of the first of two node layers from the second, which reads it: `width n d`.
+
+        Raises:
+            ValueError: for edges before a norm (`joint`), whose backward form is not known here.
+        """
+        near, far = ends
+        if joint:
+            raise ValueError("backward: only 'norm' sends messages backwards through a norm")
+        z = project(edges, self.edge.weight) * self.sender(states[far])[:, None]
+        return self.message(z, kinds[near], 0, states[near], canonical[near])
 
 
 class NormMessages(nn.Module):
@@ -65,36 +82,48 @@ class NormMessages(nn.Module):
         self.signed = EdgeMessages(receiver, width, {"sign"}, sign=sign, norm=norm) if any(signed) else None
 
     def forward(
-        self, layer: int, states: Sequence[Tensor], canonical: Sequence[Tensor], edges: Edges, kinds: Sequence[str]
+        self,
+        ends: tuple[int, int],
+        states: Sequence[Tensor],
+        canonical: Sequence[Tensor],
+        edges: Edges,
+        kinds: Sequence[str],
+        *,
+        joint: bool = False,
     ) -> Tensor:
-        """As `EdgeMessages.forward`, with the network's forward edges."""
-        ends = kinds[layer - 1], kinds[layer]
-        own = unit(states[layer - 1])[1] if ends[0] == "scale" else None
-        other = unit(states[layer])[1] if ends[1] == "scale" else None
+        """As `EdgeMessages.forward`, with the network's forward edges; `joint` for edges before a norm."""
+        near, far = ends
+        pair = (kinds[near], "none" if joint else kinds[far])
+        own = unit(states[near])[1] if pair[0] == "scale" else None
+        other = unit(states[far])[1] if pair[1] == "scale" else None
         ratio = _ratio(own, other)
-        if self.mlp is None or "sign" in ends:
-            return self._signed(layer, states, canonical, edges, kinds, own, ratio)
+        if self.mlp is None or "sign" in pair:
+            return self._signed(ends, states, canonical, edges, kinds, own, ratio, joint)
         mine, theirs, edge = self.mlp.pieces
         lifted = project(edges, edge)
         if ratio is not None:
             lifted = lifted * ratio
+        if joint:
+            lifted = relative(lifted)
         if self.squash:
             lifted = torch.asinh(lifted)
-        sender = F.linear(canonical[layer], theirs, self.mlp.first.bias)
-        pre = lifted + sender[:, None] + F.linear(canonical[layer - 1], mine)[None]
+        sender = F.linear(canonical[far], theirs, self.mlp.first.bias)
+        pre = lifted + sender[:, None] + F.linear(canonical[near], mine)[None]
         total = self.mlp.summed(self.mlp.after(pre), 0)
         return total if own is None else total * own
 
-    def _signed(self, layer, states, canonical, edges, kinds, own, ratio) -> Tensor:
+    def _signed(self, ends, states, canonical, edges, kinds, own, ratio, joint) -> Tensor:
         if self.signed is None:
             raise ValueError(f"kinds: {kinds} was not among those that this network was made for")
+        near, far = ends
         z = project(edges, self.signed.edge.weight)
         z = z if ratio is None else z * ratio
-        sender = unit(states[layer])[0] if kinds[layer] == "scale" else states[layer]
+        z = relative(z) if joint else z
+        sender = canonical[far] if joint else unit(states[far])[0] if kinds[far] == "scale" else states[far]
         z = z * self.signed.sender(sender)[:, None]
-        kind = "none" if kinds[layer - 1] == "scale" else kinds[layer - 1]
-        state = canonical[layer - 1] if own is not None else states[layer - 1]
-        total = self.signed.message(z, kind, 0, state, canonical[layer - 1])
+        kind = "none" if kinds[near] == "scale" else kinds[near]
+        state = canonical[near] if own is not None else states[near]
+        total = self.signed.message(z, kind, 0, state, canonical[near])
         return total if own is None else total * own
 
 

@@ -150,24 +150,25 @@ class Message(nn.Module):
         self.canonical = Canonical(width, kinds, sign=sign, hidden=width, norm=norm)
         self.free = MLP(parts, width, norm=norm)
 
-    def forward(self, z: Tensor, kind: str, axis: int, state: Tensor, canonical: Tensor) -> Tensor:
+    def forward(self, z: Tensor, kind: str, axis: int, state: Tensor | None, canonical: Tensor | None) -> Tensor:
         """The sum over an axis of z `out in n d`: 1 is over sources, 0 over targets.
 
         Args:
             z: edges with the receiver's multiplier.
             kind: the receiver's.
             axis: that of the senders.
-            state: the receiver's, `width n d`.
+            state: the receiver's, `width n d`; None leaves it out (edges with a multiplier of their own).
             canonical: its canonical form.
         """
         mlp = self.free if kind in FREE else self.mlp
         pre = F.linear(z if kind in FREE else self.canonical(z, kind), mlp.pieces[-1], mlp.first.bias)
-        if self.receiver:
-            pre = pre + F.linear(state if kind in FREE else canonical, mlp.pieces[0]).unsqueeze(axis)
+        if self.receiver and state is not None:
+            seen = state if kind in FREE or canonical is None else canonical
+            pre = pre + F.linear(seen, mlp.pieces[0]).unsqueeze(axis)
         if kind in FREE:
             return mlp.summed(mlp.after(pre), axis)
         lifted = F.linear(z, self.gamma.weight[:, -self.width :])
-        if self.receiver:
+        if self.receiver and state is not None:
             lifted = lifted + F.linear(state, self.gamma.weight[:, : self.width]).unsqueeze(axis)
         return (lifted * mlp.second(mlp.after(pre))).sum(axis)
 

@@ -21,6 +21,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from asym.symmetry.residual import Wires
+
 
 class Raw(NamedTuple):
     """Edges before the first round: weights of the input networks and the map that would lift them to d channels."""
@@ -80,7 +82,7 @@ def inverse_or_zero(norm: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round of message passing has to do, by number of node layer (0 … L) and edge layer (1 … L)."""
+    """What one round of message passing has to do, by number of node layer (from 0) and edge layer (from 1)."""
 
     nodes: frozenset[int]
     forward: frozenset[int]
@@ -89,7 +91,7 @@ class Round:
 
 
 def schedule(
-    layers: int, rounds: int, read: frozenset[int], *, both: bool, edge_updates: bool, weights: bool
+    wires: Wires, rounds: int, read: frozenset[int], *, both: bool, edge_updates: bool, weights: bool
 ) -> list[Round]:
     """The rounds, without what cannot reach the output: found from the last round to the first.
 
@@ -97,21 +99,23 @@ def schedule(
     before those of the last two layers, and so on. Leaving the rest out changes no output.
 
     Args:
-        layers: L, number of weight layers of the input networks.
+        wires: how the input networks hang together.
         rounds: of message passing.
         read: node layers that the readout reads.
         both: whether messages go backwards too.
         edge_updates: whether edges change between rounds.
         weights: whether all final edges are read.
     """
-    nodes, edges = read, frozenset(range(1, layers + 1)) if weights else frozenset()
+    ends = dict(enumerate(zip(wires.sources, wires.targets), start=1))
+    nodes, edges = read, frozenset(ends) if weights else frozenset()
     found = []
     for step in reversed(range(rounds)):
         updated = edges if edge_updates and (step < rounds - 1 or weights) else frozenset()
-        ahead = frozenset(k for k in nodes if k > 0)
-        back = frozenset(k + 1 for k in nodes if k < layers) if both else frozenset()
+        ahead = frozenset(e for e, (_, target) in ends.items() if target in nodes)
+        back = frozenset(e for e, (source, _) in ends.items() if source in nodes) if both else frozenset()
         found.append(Round(nodes, ahead, back, updated))
         touched = ahead | back | updated
-        nodes = nodes | frozenset(k - 1 for k in touched) | back | updated
+        joined = [pair for pair in wires.skips if pair[1] in nodes or (both and pair[0] in nodes)]
+        nodes = nodes.union(*([*ends[e]] for e in touched), *joined)
         edges = touched | edges
     return found[::-1]

@@ -5,6 +5,8 @@
     output        h_i = Γ_b b_i + p_i        one for each output
     edge          e_ij = Γ_w k_ij            k_ij: the whole kernel
 
+A node layer to which several layers write has the sum of their biases (and of the shifts of their norms) for b_i.
+
 p_l is one vector for each hidden layer, by depth. The map of kernels is one matrix without bias for each number of
 taps ("by-shape"): any linear map of k_ij keeps its law. "shared" is the published way: one matrix, kernels padded with
 zeros to the largest, a linear layer's weight in the first slot. With several activations a vector for each of them
@@ -22,8 +24,9 @@ from torch import Tensor, nn
 from asym.metanets.scale_gmn.blocks import gamma
 from asym.metanets.scale_gmn.dense import Raw
 from asym.metanets.stack import Stack, without_subnormal
-from asym.symmetry.chain import Chain, ChainLayer
-from asym.symmetry.scaling import split_taps
+from asym.symmetry.chain import ChainLayer
+from asym.symmetry.residual import wires_of
+from asym.symmetry.scaling import Units, split_taps
 
 PROJECTIONS = ("by-shape", "shared")
 
@@ -38,7 +41,7 @@ class Encoder(nn.Module):
         additive: whether positions are added on hidden units too (readers for permutations alone).
     """
 
-    def __init__(self, chains: Sequence[Chain], width: int, *, projection: str, additive: bool) -> None:
+    def __init__(self, chains: Sequence[Units], width: int, *, projection: str, additive: bool) -> None:
         super().__init__()
         self.width, self.projection, self.additive = width, projection, additive
         layers = [layer for chain in chains for layer in chain.layers]
@@ -56,16 +59,17 @@ class Encoder(nn.Module):
         self.activations = nn.Parameter(torch.full((len(self.names), width), 0.0 if additive else 1.0))
 
     def nodes(self, stack: Stack) -> list[Tensor]:
-        """States of L + 1 node layers, `width n d`."""
+        """States of all node layers, `width n d`."""
         chain, like = stack.chain, stack.like
         states = [self.inputs[: chain.sizes[0], None].expand(-1, len(stack), -1)]
-        for depth, layer in enumerate(chain.layers):
-            bias = stack.tensors[layer.bias] if layer.bias else like.new_zeros(len(stack), layer.outputs)
+        biases = [[stack.tensors[name] for name in names] for names in wires_of(chain).biases]
+        for depth, (size, found) in enumerate(zip(chain.sizes[1:], biases[1:])):
+            bias = sum(found[1:], found[0]) if found else like.new_zeros(len(stack), size)
             state = self.bias(bias.t()[..., None])
             if depth == len(chain.hidden):
-                states.append(state + self.outputs[: layer.outputs, None])
+                states.append(state + self.outputs[:size, None])
                 continue
-            vectors = [self.hidden[depth]]
+            layer, vectors = chain.hidden[depth], [self.hidden[depth]]
             if self.names:
                 vectors.append(self.activations[self.names.index(layer.activation)])
             for vector in vectors:
@@ -74,7 +78,7 @@ class Encoder(nn.Module):
         return states
 
     def features(self, stack: Stack) -> list[Tensor]:
-        """Kernels of L edge layers, `out in n taps`."""
+        """Kernels of all edge layers, `out in n taps`."""
         found = []
         for layer in stack.chain.layers:
             weight = split_taps(layer, stack.tensors[layer.weight], (len(stack),)).permute(1, 2, 0, 3)

@@ -5,7 +5,8 @@
 with f an accuracy, say; with `output="weights"` f(P Q · θ) = P Q · f(θ), new weights. Why it holds: every state has the
 multiplier of its unit or edge (`rounds.py`), sums over units do not depend on their order, and the readout sees hidden
 units through canonical forms only. Symmetries are taken layer by layer from the chain, so one network may have ReLU,
-tanh and GELU layers, and one batch networks of different chains. `law="permutation"` makes the control that respects
+tanh and GELU layers, and one batch networks of different chains. Residual networks are read the same way, stream by
+stream (`asym.symmetry.residual`, `normed.py`). `law="permutation"` makes the control that respects
 permutations only, from the same parts; `matched_width` finds its width for an equal number of parameters.
 
 Source: arXiv 2406.10685 and its released code, whose parameter counts are met with `projection="shared"`, `skip=False`,
@@ -29,7 +30,8 @@ from asym.metanets.scale_gmn.encode import PROJECTIONS, Encoder
 from asym.metanets.scale_gmn.readout import READOUTS, Readout, WeightOutput
 from asym.metanets.scale_gmn.rounds import PlainRound, ScaleRound
 from asym.metanets.stack import Stack
-from asym.symmetry.chain import Chain
+from asym.symmetry.residual import Residual, Wires, wires_of
+from asym.symmetry.scaling import Units
 
 DIRECTIONS = ("forward", "bidirectional")
 LAWS = ("scale", "permutation")
@@ -43,7 +45,7 @@ class ScaleGMN(Reader):
         chains: the architectures that it will read.
         out: numbers a network.
         width: channels d of all states.
-        rounds: of message passing; None is the number of layers of the deepest chain.
+        rounds: of message passing; None is the number of layers on the longest way through a network.
         direction: "forward", or "bidirectional" for messages both ways.
         law: "scale", or "permutation" for the plain control.
         backward: form of backward messages, see `backward.py`.
@@ -61,14 +63,15 @@ class ScaleGMN(Reader):
         options: of `Reader`.
 
     Raises:
-        ValueError: for an unknown choice, or a readout that cannot mix with several architectures.
+        ValueError: for an unknown choice, a readout that cannot mix with several architectures, or residual networks
+            where new weights or backward messages other than "norm" are asked for.
     """
 
     mixes = True
 
     def __init__(
         self,
-        chains: Chain | Sequence[Chain],
+        chains: Units | Sequence[Units],
         *,
         out: int = 1,
         width: int = 32,
@@ -107,14 +110,24 @@ class ScaleGMN(Reader):
         ends = {(chain.sizes[0], chain.sizes[-1]) for chain in self.chains}
         if readout != "mean" and len(ends) > 1:
             raise ValueError(f"readout: {readout!r} needs equal numbers of inputs and outputs; choose 'mean' to mix")
+        residual = [chain for chain in self.chains if isinstance(chain, Residual)]
+        if residual and output == "weights":
+            raise ValueError("output: 'weights' writes chains of layers only, not residual networks")
+        if residual and backward != "norm":
+            raise ValueError(f"backward: {backward!r} reads chains of layers only; residual networks take 'norm'")
+        wires = [wires_of(chain) for chain in self.chains]
         self.scaling, self.both = law == "scale", direction == "bidirectional"
-        self.rounds_count = rounds or max(len(chain.layers) for chain in self.chains)
+        self.rounds_count = rounds or max(one.depth for one in wires)
         self.form = backward if self.both and self.scaling else "norm"
         self.edge_updates, self.readout_form = edge_updates, readout
         weights = output == "weights"
         self.encoder = Encoder(self.chains, width, projection=projection, additive=not self.scaling)
-        pairs = {pair for chain in self.chains for pair in zip(self.kinds(chain), self.kinds(chain)[1:])}
-        kinds = {kind for pair in pairs for kind in pair}
+        pairs = {pair for chain, one in zip(self.chains, wires) for pair in self._pairs(chain, one)}
+        kinds = {kind for chain in self.chains for kind in self.kinds(chain)}
+        more = {
+            "normed": any(gain is not None for one in wires for gain in one.gains),
+            "skips": any(one.skips for one in wires),
+        }
         changes = [edge_updates and (i < self.rounds_count - 1 or weights) for i in range(self.rounds_count)]
         if self.scaling:
             self.rounds = nn.ModuleList(
@@ -130,12 +143,22 @@ class ScaleGMN(Reader):
                     squash=squash,
                     dropout=dropout,
                     mean=mean,
+                    **more,
                 )
                 for change in changes
             )
         else:
             self.rounds = nn.ModuleList(
-                PlainRound(width, both=self.both, skip=skip, edge_updates=change, norm=norm, dropout=dropout, mean=mean)
+                PlainRound(
+                    width,
+                    both=self.both,
+                    skip=skip,
+                    edge_updates=change,
+                    norm=norm,
+                    dropout=dropout,
+                    mean=mean,
+                    **more,
+                )
                 for change in changes
             )
         self.readout: Readout | None = None
@@ -150,10 +173,17 @@ class ScaleGMN(Reader):
             )
             self.readout = Readout(readout, self.chains, width, out, both=self.both, canonical=canonical, norm=norm)
 
-    def kinds(self, chain: Chain) -> tuple[str, ...]:
+    def kinds(self, chain: Units) -> tuple[str, ...]:
         """The kind of each node layer's units."""
         inside = chain.symmetries if self.scaling else ("none",) * len(chain.hidden)
         return ("io", *inside, "io")
+
+    def _pairs(self, chain: Units, wires: Wires) -> list[tuple[str, str]]:
+        """Kinds of units at both ends of each edge layer; a norm leaves no multiplier at its end."""
+        kinds = self.kinds(chain)
+        ends = zip(wires.sources, wires.targets, wires.gains)
+        found = [(kinds[source], kinds[target] if gain is None else "none") for source, target, gain in ends]
+        return found + [(kinds[a], kinds[b]) for a, b in wires.skips]
 
     def read(self, stack: Stack) -> Tensor:
         """(n, out)."""
@@ -184,10 +214,11 @@ class ScaleGMN(Reader):
         if self.form != "norm":
             starts = [start_of(f, self.form) for f in features]
             back = [self.encoder.raw(layer, f) for layer, f in zip(chain.layers, starts)]
-        count = len(chain.layers)
-        read = frozenset(range(count + 1)) if self.readout is None else self.readout.read(count)
+        wires, last = wires_of(chain), len(chain.sizes) - 1
+        gains = [None if name is None else stack.tensors[name].t() for name in wires.gains]
+        read = frozenset(range(last + 1)) if self.readout is None else self.readout.read(last)
         plan = schedule(
-            count,
+            wires,
             self.rounds_count,
             read,
             both=self.both,
@@ -195,11 +226,11 @@ class ScaleGMN(Reader):
             weights=self.editor is not None,
         )
         for step, todo in zip(self.rounds, plan):
-            states, edges, back = step(states, edges, back, self.kinds(chain), todo)
+            states, edges, back = step(states, edges, back, self.kinds(chain), todo, wires, gains)
         return states, edges
 
 
-def matched_width(chains: Chain | Sequence[Chain], parameters: int, **options) -> int:
+def matched_width(chains: Units | Sequence[Units], parameters: int, **options) -> int:
     """The width at which the network of these options comes closest to a number of parameters.
 
     Raises:

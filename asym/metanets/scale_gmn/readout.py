@@ -19,6 +19,7 @@ from asym.metanets.scale_gmn.dense import Edges, project
 from asym.metanets.scale_gmn.encode import key_of
 from asym.metanets.stack import Stack
 from asym.symmetry.chain import Chain
+from asym.symmetry.scaling import Units
 
 READOUTS = ("outputs", "full", "mean")
 
@@ -39,7 +40,7 @@ class Readout(nn.Module):
     def __init__(
         self,
         form: str,
-        chains: Sequence[Chain],
+        chains: Sequence[Units],
         width: int,
         out: int,
         *,
@@ -63,7 +64,7 @@ class Readout(nn.Module):
             self.head = MLP(3, width, out, norm=norm)
 
     def read(self, layers: int) -> frozenset[int]:
-        """Node layers that are read, of networks with `layers` weight layers."""
+        """Node layers that are read, of those from 0 to `layers`."""
         if self.form == "outputs":
             return frozenset({0, layers} if self.both else {layers})
         return frozenset(range(layers + 1))

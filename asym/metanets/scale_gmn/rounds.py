@@ -8,6 +8,10 @@ For node layers l with states h (multiplier q_i) and edge layers with states e (
     edges     e'_ij = (Γ_E e_ij) ⊙ MLP([h̃_j; h̃_i])                 with the old h
     skip      h'_i += S h_i
 
+In residual networks several layers write to a unit, and their messages are added; what comes through a norm does so as
+in `normed.py`; a skip of the input network from unit j to unit i of the same stream, q_i = q_j, is a message
+ScaleEq(h_j).
+
 Source: arXiv 2406.10685, sections 5.2 and 5.3, and its released code (whose form is the default where they differ).
 """
 
@@ -22,6 +26,8 @@ from torch import Tensor, nn
 from asym.metanets.scale_gmn.backward import EdgeMessages, NormMessages
 from asym.metanets.scale_gmn.blocks import MLP, Canonical, Message, ScaleEq, concat, gamma
 from asym.metanets.scale_gmn.dense import Edges, Round, project
+from asym.metanets.scale_gmn.normed import Normed, PlainNormed
+from asym.symmetry.residual import Wires
 
 
 class EdgeUpdate(nn.Module):
@@ -48,6 +54,7 @@ class ScaleRound(nn.Module):
         backward: None, or a form of backward messages (`backward.py`).
         receiver, skip, edge_updates: whether each is there.
         sign, norm, squash, dropout: as in `ScaleGMN`.
+        normed, skips: whether input networks have norms and skips.
     """
 
     def __init__(
@@ -64,6 +71,8 @@ class ScaleRound(nn.Module):
         squash: bool,
         dropout: float,
         mean: bool,
+        normed: bool = False,
+        skips: bool = False,
     ) -> None:
         super().__init__()
         kinds = {kind for pair in pairs for kind in pair}
@@ -84,6 +93,9 @@ class ScaleRound(nn.Module):
         if self.skip is not None:
             nn.init.eye_(self.skip.weight)
         self.dropout = dropout
+        self.normed = Normed(width, kinds, sign=sign, norm=norm) if normed else None
+        self.along = ScaleEq(1, width, kinds, sign=sign, norm=norm) if skips else None
+        self.against = ScaleEq(1, width, kinds, sign=sign, norm=norm) if skips and self.back is not None else None
 
     def forward(
         self,
@@ -92,21 +104,41 @@ class ScaleRound(nn.Module):
         back_edges: Sequence[Edges],
         kinds: Sequence[str],
         todo: Round,
+        wires: Wires,
+        gains: Sequence[Tensor | None],
     ) -> tuple[list[Tensor], list[Edges], list[Edges]]:
-        """New states of L + 1 node layers and L edge layers; those that `todo` leaves out stay as they were."""
+        """New states of nodes and edges; those that `todo` leaves out stay as they were.
+
+        Args:
+            states: of all node layers.
+            edges: of all edge layers.
+            back_edges: of all edge layers, or none.
+            kinds: of all node layers.
+            todo: what to do.
+            wires: how the input networks hang together.
+            gains: for each edge layer γ `width n` of the norm behind it, or None.
+        """
         canonical = [self.canonical(h, kind) for h, kind in zip(states, kinds)]
         new_states, new_edges, new_back = list(states), list(edges), list(back_edges)
         for k in sorted(todo.nodes):
-            ahead = (
-                self._ahead(k, states, canonical, edges, kinds) if k in todo.forward else torch.zeros_like(states[k])
-            )
+            into = [e for e in wires.into(k) if e in todo.forward]
+            found = [self._ahead((k, wires.sources[e - 1]), states, canonical, edges[e - 1], kinds, gains[e - 1])
+                     for e in into]  # fmt: skip
+            if self.along is not None:
+                found += [self.along(states[a], kinds[k]) for a, b in wires.skips if b == k]
+            ahead = added(found, states[k])
             behind = None
             if self.back is not None:
-                behind = torch.zeros_like(states[k])
-                if k + 1 in todo.backward:
-                    wires = back_edges[k] if back_edges else edges[k]
-                    behind = self.back(k + 1, states, canonical, wires, kinds)
-                    behind = behind / len(states[k + 1]) if self.mean else behind
+                found = []
+                for e in wires.out_of(k):
+                    if e in todo.backward:
+                        ends, joint = (k, wires.targets[e - 1]), gains[e - 1] is not None
+                        part = (back_edges or edges)[e - 1]
+                        sent = self.back(ends, states, canonical, part, kinds, joint=joint)
+                        found.append(sent / len(states[ends[1]]) if self.mean else sent)
+                if self.against is not None:
+                    found += [self.against(states[b], kinds[k]) for a, b in wires.skips if a == k]
+                behind = added(found, states[k])
             new = self.update(concat(states[k], ahead, behind), kinds[k])
             if self.skip is not None:
                 new = new + self.skip(states[k])
@@ -114,25 +146,44 @@ class ScaleRound(nn.Module):
         for k in sorted(todo.edges):
             if self.edges is None:
                 break
-            new_edges[k - 1] = self.edges(edges[k - 1], canonical[k - 1], canonical[k])
+            source, target = canonical[wires.sources[k - 1]], canonical[wires.targets[k - 1]]
+            new_edges[k - 1] = self.edges(edges[k - 1], source, target)
             if self.back_edges is not None:
-                new_back[k - 1] = self.back_edges(back_edges[k - 1], canonical[k - 1], canonical[k])
+                new_back[k - 1] = self.back_edges(back_edges[k - 1], source, target)
         return new_states, new_edges, new_back
 
-    def _ahead(self, k: int, states, canonical, edges, kinds) -> Tensor:
-        z = project(edges[k - 1], self.edge.weight) * self.source(states[k - 1])[None]
-        total = self.message(z, kinds[k], 1, states[k], canonical[k])
-        return total / len(states[k - 1]) if self.mean else total
+    def _ahead(self, ends: tuple[int, int], states, canonical, edges, kinds, gains) -> Tensor:
+        """Messages to the first of two node layers from the second."""
+        k, source = ends
+        z = project(edges, self.edge.weight) * self.source(states[source])[None]
+        if gains is None:
+            total = self.message(z, kinds[k], 1, states[k], canonical[k])
+        else:
+            total = self.message(z, "scale", 1, None, None)
+        total = total / len(states[source]) if self.mean else total
+        return total if gains is None or self.normed is None else self.normed(total, gains, kinds[k])
 
 
 class PlainRound(nn.Module):
     """The same round for permutations alone, as in the released code's plain mode.
 
     m_i = Σ_j MLP([e_ij; h_j]),   h'_i = MLP([h_i; m_i; …]),   e'_ij = MLP([e_ij; h_j; h_i])
+
+    A skip of the input network is a message MLP(h_j).
     """
 
     def __init__(
-        self, width: int, *, both: bool, skip: bool, edge_updates: bool, norm: bool, dropout: float, mean: bool
+        self,
+        width: int,
+        *,
+        both: bool,
+        skip: bool,
+        edge_updates: bool,
+        norm: bool,
+        dropout: float,
+        mean: bool,
+        normed: bool = False,
+        skips: bool = False,
     ):
         super().__init__()
         self.mean = mean
@@ -144,6 +195,9 @@ class PlainRound(nn.Module):
         if self.skip is not None:
             nn.init.eye_(self.skip.weight)
         self.dropout = dropout
+        self.normed = PlainNormed(width, norm=norm) if normed else None
+        self.along = MLP(1, width, norm=norm) if skips else None
+        self.against = MLP(1, width, norm=norm) if skips and both else None
 
     def forward(
         self,
@@ -152,17 +206,30 @@ class PlainRound(nn.Module):
         back_edges: Sequence[Edges],
         kinds: Sequence[str],
         todo: Round,
+        wires: Wires,
+        gains: Sequence[Tensor | None],
     ) -> tuple[list[Tensor], list[Edges], list[Edges]]:
         """As `ScaleRound.forward`; kinds make no difference."""
         new_states, new_edges = list(states), list(edges)
         for k in sorted(todo.nodes):
-            ahead, behind = torch.zeros_like(states[k]), None
-            if k in todo.forward:
-                ahead = self._sum(self.message, edges[k - 1], states[k - 1], 1)
+            found, behind = [], None
+            for e in wires.into(k):
+                if e in todo.forward:
+                    sent = self._sum(self.message, edges[e - 1], states[wires.sources[e - 1]], 1)
+                    gain = gains[e - 1]
+                    found.append(sent if gain is None or self.normed is None else self.normed(sent, gain))
+            if self.along is not None:
+                found += [self.along(states[a]) for a, b in wires.skips if b == k]
+            ahead = added(found, states[k])
             if self.back is not None:
-                behind = torch.zeros_like(states[k])
-                if k + 1 in todo.backward:
-                    behind = self._sum(self.back, edges[k], states[k + 1], 0)
+                found = [
+                    self._sum(self.back, edges[e - 1], states[wires.targets[e - 1]], 0)
+                    for e in wires.out_of(k)
+                    if e in todo.backward
+                ]
+                if self.against is not None:
+                    found += [self.against(states[b]) for a, b in wires.skips if a == k]
+                behind = added(found, states[k])
             new = self.update(concat(states[k], ahead, behind))
             if self.skip is not None:
                 new = new + self.skip(states[k])
@@ -171,8 +238,9 @@ class PlainRound(nn.Module):
             if self.edges is None:
                 break
             edge, source, target = self.edges.pieces
-            pre = project(edges[k - 1], edge).add_(F.linear(states[k - 1], source)[None])
-            pre = pre.add_(F.linear(states[k], target, self.edges.first.bias)[:, None])
+            near, far = states[wires.targets[k - 1]], states[wires.sources[k - 1]]
+            pre = project(edges[k - 1], edge).add_(F.linear(far, source)[None])
+            pre = pre.add_(F.linear(near, target, self.edges.first.bias)[:, None])
             new_edges[k - 1] = self.edges.second(self.edges.after(pre))
         return new_states, new_edges, []
 
@@ -181,3 +249,8 @@ class PlainRound(nn.Module):
         pre = project(edges, edge).add_(F.linear(senders, state, mlp.first.bias).unsqueeze(1 - axis))
         total = mlp.summed(mlp.after(pre), axis)
         return total / len(senders) if self.mean else total
+
+
+def added(parts: Sequence[Tensor], like: Tensor) -> Tensor:
+    """The sum of messages, zeros if there are none."""
+    return sum(parts[1:], parts[0]) if parts else torch.zeros_like(like)
