@@ -160,9 +160,7 @@ def fit(
         return Fit(judge(), 0, 0, [], spent)
 
     # One call for all tensors: the same bits as tensor by tensor, at a third of the time.
-    optimiser = torch.optim.AdamW(
-        reader.parameters(), lr=protocol.lr, weight_decay=protocol.weight_decay, foreach=True
-    )
+    optimiser = torch.optim.AdamW(reader.parameters(), lr=protocol.lr, weight_decay=protocol.weight_decay, foreach=True)
     per_epoch = math.ceil(len(train) / protocol.batch)
     steps = per_epoch * protocol.epochs
     checks = {math.ceil((k + 1) * protocol.epochs / protocol.checks) for k in range(protocol.checks)}
