@@ -14,6 +14,7 @@ from studies.claims_rules import (
     PAPER,
     Check,
     Claim,
+    NoRows,
     Setting,
     Tables,
     above,
@@ -183,6 +184,8 @@ def _a12(tables: Tables) -> list[Check]:
 
 def _a20(tables: Tables, **where: Any) -> list[Check]:
     w, plain = (_pairs(tables, "lmc", v, **where) for v in ("w", "standard"))
+    if "distance" not in w:  # a table from before it was measured
+        raise NoRows("lmc.csv: no distances")
     return [
         above("W minus standard distance", independent(w, plain, "distance")),
         below("W minus standard barrier", independent(w, plain, BARRIER)),
