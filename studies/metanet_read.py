@@ -15,6 +15,7 @@ from asym.metanets import (
     READERS,
     Bag,
     Protocol,
+    Residual,
     Scale,
     Stack,
     build,
@@ -44,6 +45,8 @@ VAL_SHARE, TEST_SHARE = 0.15, 0.25
 MOVED_RATIO = 4.0
 """Test networks are rescaled, and networks of `+augment` in training, by factors in [1/4, 4], as many as are large."""
 MOVES = ("permuted", "rescaled")
+RESIDUAL_GRAPH = {"rounds": 3, "readout": "full"}
+"""How graph readers read residual networks: as many rounds as layers would cost three times that."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +150,10 @@ def make_reader(reading: Reading, zoo: Zoo) -> Any:
         options["trained"] = trained_entries(zoo.zoo)
     if issubclass(_class(name), ScaleGMN):
         both = name.endswith("-b")
-        direction = {"direction": "bidirectional"} if both else {}
+        direction: dict[str, Any] = {"direction": "bidirectional"} if both else {}
+        if any(isinstance(chain, Residual) for chain in chains):
+            direction |= RESIDUAL_GRAPH
+        options |= {name: value for name, value in direction.items() if name != "direction"}
         options["width"] = reading.width
         if name.startswith("gmn"):
             options["width"] = matched_width(
@@ -191,9 +197,11 @@ def _train(reading: Reading) -> tuple[dict[str, Tensor], dict[str, Any], dict[st
     sets = {"test": test}
     if not zoo.zoo.masks and not any(isinstance(stack.chain, Bag) for stack in zoo.stacks):
         sets |= moved(test, reading.split_seed)
+    piece = min(256, 16 * reading.protocol.piece)
     with torch.no_grad():
         predictions = {
-            name: scale.to_accuracies(predict(reader, part)[:, 0].cpu().double())[back] for name, part in sets.items()
+            name: scale.to_accuracies(predict(reader, part, piece=piece)[:, 0].cpu().double())[back]
+            for name, part in sets.items()
         }
     state = {"val_tau": found.score, **kept(found, reader, places, start)}
     return predictions, {}, state

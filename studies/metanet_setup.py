@@ -17,13 +17,13 @@ from asym.populations.zoo_nets import LABELS, ZOO, ZooPlan, labels_config
 from asym.store import config_hash
 from studies import metanet_files
 from studies.checks import InputError
-from studies.metanet import BLIND, TABLES, Config
+from studies.metanet import TABLES, Config
 from studies.metanet_read import KIND, TEST_SHARE, VAL_SHARE, Reading, reader_seed
 from studies.setup import DataArgs, check_places, check_stored, resolve_device
 
 TUNING = "tuning"
-PIECE = 64
-"""Networks that a reader holds in memory together; readers with batch norm need the whole batch."""
+PIECE, RESIDUAL_PIECE = 64, 8
+"""Networks that a reader holds in memory together, small CNNs and residual ones; with batch norm it is the batch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +178,9 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
         one_seed=config.one_seed,
     )
     chunks = tuple(plan.chunks(device))
-    readers = defaults.readers if own else tuple(reader for reader in defaults.readers if reader in BLIND)
+    readers = defaults.readers
+    if not own and config.readers is None:
+        readers = tuple(reader for reader in readers if "+" not in reader)
     if architecture.variant.masked:
         readers = tuple(reader for reader in readers if "+" not in reader)
     columns = {
@@ -191,7 +193,7 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
         "networks": defaults.networks,
         "network_epochs": str(fixed.get("epochs", "drawn")),
         "network_params": architecture.trainable,
-        "kappa": "" if not architecture.variant.masked else "table" if config.kappa is None else f"{config.kappa:g}",
+        "kappa": "" if not architecture.variant.plans else "table" if config.kappa is None else f"{config.kappa:g}",
         "checkpoints": " ".join(map(str, config.checkpoints)),
         "one_seed": config.one_seed,
         "seed": config.seed,
@@ -206,7 +208,9 @@ def _architecture(config: Config, variant: str, data: ImageData) -> Architecture
     plain = dataclasses.replace(masked, variant=Variant())
     if variant == "smaller":
         return dataclasses.replace(plain, width=equal_width(plain, masked.trainable))
-    return {"standard": plain, "w": masked}.get(variant) or dataclasses.replace(plain, variant=Variant(variant))
+    kappa = config.kappa if variant == "w-init" else None
+    other = dataclasses.replace(plain, variant=Variant(variant, kappa=kappa))
+    return {"standard": plain, "w": masked}.get(variant, other)
 
 
 def items(config: Config, prepared: Prepared) -> list[Item]:
@@ -231,9 +235,10 @@ def reading(config: Config, prepared: Prepared, item: Item, lr: float, repeat: i
     whole = round((1 - VAL_SHARE - TEST_SHARE) * defaults.networks)
     # Fewer networks are read more often, up to half of the steps of a whole training.
     often = 1.0 if item.train is None else max(1.0, 0.5 * whole / item.train)
+    most = PIECE if config.arch == "small-cnn" else RESIDUAL_PIECE
     protocol = Protocol(
         epochs=round(often * defaults.epochs), lr=lr, batch=config.batch_size, checks=min(12, defaults.epochs),
-        piece=config.batch_size if item.reader.startswith("dmc") else min(PIECE, config.batch_size),
+        piece=config.batch_size if item.reader.startswith("dmc") else min(most, config.batch_size),
     )  # fmt: skip
     return Reading(
         item.family.zoo, item.reader, defaults.width, defaults.small, protocol, item.train, item.matched, config.target,

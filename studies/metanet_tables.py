@@ -247,8 +247,8 @@ def summary_text(config: Config, prepared: Prepared, rows: pd.DataFrame) -> str:
             *cells, *moved, f"{row['r2']:.3f}", f"{row['mae']:.4f}",
         ])  # fmt: skip
     title = (
-        f"accuracies of small CNNs on {rows['dataset'].iloc[0]} read off their weights: Kendall's τ, mean over "
-        f"{rows['repeat'].nunique()} training(s) [95 % interval over test networks]"
+        f"accuracies of {config.arch} networks on {rows['dataset'].iloc[0]} read off their weights: Kendall's τ, mean "
+        f"over {rows['repeat'].nunique()} training(s) [95 % interval over test networks]"
     )
     zoos = read_table(config.out / "metanet_zoos.csv")
     zoos = zoos[zoos["preset"] == config.preset]

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import torch
 from torch import nn
 
 from asym.models import build, count, plan
@@ -59,6 +60,22 @@ class Architecture:
             text = f"{layer['n_fix']} of {layer['fan_in']} {unit} of a row fixed, κ = {layer['kappa']:g}"
             groups.setdefault(text + (", frozen" if layer["frozen"] else ""), []).append(name)
         return [f"{self.variant.name}: {text}: {_few(names)}" for text, names in groups.items()]
+
+
+def start_at_constants(network: nn.Module, architecture: Architecture, member: Member) -> None:
+    """Overwrite, in place, the entries that the masked network of this architecture would fix with its constants.
+
+    A `w-init` network is built with them; needed again after its other entries were drawn anew.
+    """
+    variant = dataclasses.replace(architecture.variant, name="w")
+    masked = dataclasses.replace(architecture, variant=variant).build(member.seed, member.mask_seed)
+    constants = dict(masked.named_buffers())
+    with torch.no_grad():
+        for name, mask in constants.items():
+            layer, _, kind = name.rpartition(".")
+            if kind == "mask" and f"{layer}.fixed" in constants:
+                weight = network.get_parameter(f"{layer}.weight")
+                weight.copy_(torch.where(mask, weight, constants[f"{layer}.fixed"]))
 
 
 def _few(names: list[str]) -> str:

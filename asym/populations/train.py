@@ -26,7 +26,7 @@ from asym.nn.init import initialise
 from asym.populations.layout import Layout, channels_last
 from asym.populations.optim import init_state, update_
 from asym.populations.plan import Plan
-from asym.populations.population import Architecture, Member
+from asym.populations.population import Architecture, Member, start_at_constants
 from asym.populations.recipes import Recipe
 
 SHARED = ("optimizer", "batch_size", "augment", "train_fraction")
@@ -179,6 +179,8 @@ class _Chunk:
         for network, m in zip(networks, members):
             if m.recipe.start != "own":
                 initialise(network, m.seed, m.recipe.start, m.recipe.start_std)
+                if architecture.variant.name == "w-init":
+                    start_at_constants(network, architecture, m)
         self.layout = Layout.trainable(networks[0])
         if not self.layout.names:
             raise ValueError(f"architecture: {architecture.arch} has no trainable parameters")

@@ -134,6 +134,23 @@ def test_networks_of_different_masks_train_together(data):
         torch.testing.assert_close(together.theta[i], alone.theta[0], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("start", ["own", "he_normal"])
+def test_started_at_w_where_a_masked_network_has_its_constants(data, start):
+    member = Member(3, 5, Recipe(lr=1e-9, epochs=1, batch_size=64, start=start, optimizer="sgd"))
+    found = {}
+    for variant in ("w-init", "w", "standard"):
+        architecture = _arch(data, variant=variant)
+        trained = train_chunk(architecture, [member], data, SINGLE)
+        network = architecture.build(member.seed, member.mask_seed)
+        found[variant] = dict(network.named_buffers()) | Layout.trainable(network).views(trained.theta[0])
+    for layer in ("convs.0", "convs.1", "head"):
+        mask, own = found["w"][f"{layer}.mask"], found["w-init"][f"{layer}.weight"]
+        assert 0 < int((~mask).sum()) < mask.numel()
+        torch.testing.assert_close(own[~mask], found["w"][f"{layer}.fixed"][~mask], rtol=0, atol=1e-6)
+        torch.testing.assert_close(own[mask], found["standard"][f"{layer}.weight"][mask], rtol=0, atol=1e-6)
+        assert not torch.allclose(own[~mask], found["standard"][f"{layer}.weight"][~mask], atol=1e-3)
+
+
 @pytest.mark.parametrize("plan", [SINGLE, STACKED])
 def test_fixed_entries_do_not_move(data, plan):
     architecture = _arch(data, "mlp", "w", width=0.125)

@@ -197,6 +197,24 @@ def test_mixed_activations_checkpoints_and_an_equal_sized_zoo(tmp_path):
     assert not (tmp_path / "results" / "metanet_tuning.csv").exists() or len(table(tmp_path, "metanet_tuning")) == 0
 
 
+def test_residual_networks_and_the_control_that_starts_at_w(tmp_path):
+    rows = metanet.run(
+        config(
+            tmp_path, arch="resnet8", variants=("w-init",), readers=("stats", "gmn", "scale-gmn"),
+            networks=20, zoo_epochs=1, lrs=None, lr=1e-3, kappa=0.5, dataset="few_digits:load", skip=("curve", "matched", "cost"),
+        )
+    )  # fmt: skip
+    assert set(rows["reader"]) == {"stats", "gmn", "scale-gmn"}
+    assert set(rows["kappa"]) == {0.5}
+    moved = rows.set_index("reader")[["r2", "r2_permuted", "r2_rescaled"]]
+    for row in moved.loc[["scale-gmn"]].to_numpy():
+        assert row[1:] == pytest.approx(row[0], rel=1e-3, abs=1e-3)
+    for row in moved.loc[["gmn"]].to_numpy():
+        assert row[1] == pytest.approx(row[0], rel=1e-3, abs=1e-3)
+    params = rows.set_index("reader")["reader_params"]
+    assert params["gmn"].iloc[0] == pytest.approx(params["scale-gmn"].iloc[0], rel=0.3)  # at width 2
+
+
 def test_presets_are_what_they_promise():
     laptop = PRESETS["laptop"]
     assert laptop.networks >= 2_000
@@ -226,7 +244,7 @@ def test_rates_are_as_many_for_trees(study):
         (["--readers", "hyper-boost+gauge"], "reads no weights"),
         (["--readers", "stats-boost+augment"], "fitted once"),
         (["--readers", "gmn", "gmn"], "named twice"),
-        (["--arch", "resnet8", "--readers", "gmn"], "deepsets"),
+        (["--arch", "resnet20"], "resnet8"),
         (["--variants", "sigma"], "smaller"),
         (["--activations", "sine"], "relu-tanh"),
         (["--networks", "5"], "--networks"),
