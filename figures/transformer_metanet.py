@@ -4,10 +4,10 @@
 
 Reads `transformer_metanet_summary.csv`, `transformer_metanet_moves.csv` and `transformer_metanet_heads.csv` (the last
 two where they are there), writes `figures/transformer_metanet_<data set>_<D>….png` and `.pdf`, one figure for each data
-set, size and preset. Above: τ-b of each reader with its 95 % interval over test networks, one panel a zoo, one colour a
-threshold, open where the networks were augmented and crosses where rates were held out. Below: what τ loses when test
-networks are moved by one symmetry, and, where it was asked, how many networks are told from the same ones with their
-heads re-paired.
+set, architecture, size and preset. Above: τ-b of each reader with its 95 % interval over test networks, one panel a
+zoo, one colour a threshold, open where the networks were augmented and crosses where rates were held out. Below: what τ
+loses when test networks are moved by one symmetry, and, where it was asked, how many networks are told from the same
+ones with their heads re-paired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MADE_BY = "python -m studies.transformer_metanet"
-FIGURE = ("dataset", "dim", "preset")
+FIGURE = ("dataset", "dim", "preset", "arch")
+PUBLISHED = ("transformer-plain", "published files")
 COLUMNS = (*FIGURE, "kind", "reader", "threshold", "split", "spread", "tau", "tau_low", "tau_high", "config", "zoo")
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 SPLITS = {"random": ("o", "full"), "augmented": ("o", "none"), "held-out": ("x", "full")}
@@ -71,10 +72,11 @@ def _figure(
         _changes(axes[1, column], None if own is None else own[own["kind"] == kind], readers)
         if heads is not None:
             _pairs(axes[1, column], heads[heads["zoo"].isin(zoo)])
-    figure.suptitle(f"transformers of D = {key['dim']} on {key['dataset']}; bars are 95 % intervals", fontsize=8)
-    name = f"transformer_metanet_{key['dataset']}_{key['dim']}" + (
-        "" if key["preset"] == "laptop" else f"_{key['preset']}"
-    )
+    what = "transformers" if key["arch"] in PUBLISHED else key["arch"]
+    figure.suptitle(f"{what} of D = {key['dim']} on {key['dataset']}; bars are 95 % intervals", fontsize=8)
+    parts = ["transformer_metanet", key["dataset"], key["dim"]]
+    parts += [] if key["arch"] in PUBLISHED else [key["arch"]]
+    name = "_".join(map(str, parts + ([] if key["preset"] == "laptop" else [key["preset"]])))
     return save(figure, folder, re.sub(r"[^\w.+-]+", "-", name))
 
 

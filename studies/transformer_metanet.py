@@ -8,6 +8,10 @@ forest; hyper-parameters alone, a control.
     python -m studies.transformer_metanet
     python -m studies.transformer_metanet --networks 1500 --thresholds 0 0.2 0.4 0.6 0.8 --repeats 5
 
+`--dataset docstrings`, `--dataset ag_news --data-dir FOLDER`: zoos on text; `--dataset characters --arch
+transformer-causal`: of language models; `--arch transformer`: of ordinary encoders, read after their norms are taken
+into the matrices that read them, under the group that residual connections leave.
+
 `reader+canonical` reads one representative of each orbit. Parts: `random` and `held-out` splits (test networks have
 learning rates that no training network has); `augmented`: each network also as a random image under the published
 group, entries of M and N uniform on [−s, s], in training and test; `moves`: test networks after each symmetry alone;
@@ -44,6 +48,9 @@ TABLES = {
 }
 """Tables of the study, and what makes a row of each unique."""
 ZOOS = ("one-seed", "many-seeds")
+ARCHS = ("transformer-plain", "transformer", "transformer-causal")
+ORDINARY = "transformer"
+"""The one with residual connections."""
 SKIPS = ("held-out", "augmented", "moves", "heads")
 
 
@@ -54,7 +61,8 @@ class Config(CommonConfig):
     zoos: tuple[str, ...] = ZOOS
     """Zoos: one-seed many-seeds."""
     arch: str = "transformer-plain"
-    """Transformers without biases in their attention and norms without scale: transformer-plain."""
+    """Transformers: transformer-plain as published; transformer, the ordinary one with residual connections, biases and
+    norms with scale and shift; transformer-causal, a language model (--dataset characters)."""
     networks: int | None = None
     """Trainings of each zoo."""
     zoo_epochs: int | None = None
@@ -86,7 +94,7 @@ class Config(CommonConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_names("zoos", self.zoos, ZOOS)
-        check_choice("arch", self.arch, ("transformer-plain",))
+        check_choice("arch", self.arch, ARCHS)
         if self.skip:
             check_names("skip", self.skip, SKIPS)
         if self.readers is not None:
@@ -94,6 +102,8 @@ class Config(CommonConfig):
             for reader in self.readers:
                 name, _, addon = reader.partition("+")
                 check_choice("readers", name, TRANSFORMER_METANETS)
+                if addon and self.arch == ORDINARY:
+                    raise InputError(f"--readers: {reader!r}: one of each orbit is not known for --arch {ORDINARY}")
                 if addon not in ("", "canonical"):
                     raise InputError(f"--readers: {reader!r} has the add-on {addon!r}; valid: canonical")
         for flag, least in (("networks", 20), ("zoo_epochs", 1), ("epochs", 1), ("repeats", 1), ("batch_size", 1)):

@@ -24,10 +24,11 @@ from asym.populations import cached, tick
 from asym.populations.zoo_nets import HYPER, ZOO, zoo_of
 from asym.seeds import numpy_generator, torch_generator
 from asym.store import Run, Store, config_hash
-from asym.symmetry.attention import FACTORS, act, random_element
+from asym.symmetry.attention import FACTORS, RESIDUAL_FACTORS, act, random_element
 from asym.symmetry.attention_canonical import canonical
 from asym.symmetry.attention_more import EXTRA, sizes_of, transform
 from asym.symmetry.encoder import Encoder, encoder_of, join, split
+from asym.symmetry.encoder_fold import folded
 from studies.readings import kept, rank_score
 
 KIND = "transformer-metanet"
@@ -36,7 +37,10 @@ READING_VERSION = 1
 VAL_SHARE, TEST_SHARE = 0.15, 0.25
 RANGES = (1.0, 10.0, 100.0)
 """Published ranges of M and N."""
-MOVES = (*FACTORS, *EXTRA, *(f"group-{spread:g}" for spread in RANGES))
+GROUP = tuple(f"group-{spread:g}" for spread in RANGES)
+MOVES = (*FACTORS, *EXTRA, *GROUP)
+ORDINARY_MOVES = (*RESIDUAL_FACTORS, "norm-shift", "null-row", "next-shift", *GROUP)
+"""Symmetries of transformers with residual connections and GELU."""
 HELD_OUT = 2
 """Learning rates whose networks are all for testing, in the held-out split."""
 
@@ -75,7 +79,7 @@ class Read:
     reading: Reading
     state: dict[str, Any]
     predictions: dict[str, np.ndarray]
-    """`test` and each of `MOVES`: predicted accuracies of test networks; `truth`, what was measured."""
+    """`test` and each of `MOVES` or `ORDINARY_MOVES`: predicted accuracies of test networks; `truth`, the measured."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +118,7 @@ def open_stored(runs: str, name: str) -> Zoo:
         about["arch"], input_shape=tuple(about["input_shape"]), classes=about["classes"], width=about["width"]
     )
     encoder = encoder_of(dict(network.named_parameters()), 2)
-    return Zoo(zoo, encoder, Stack(encoder, zoo.tensors, hyper=hyper_numbers(zoo.table, HYPER)))
+    return Zoo(zoo, encoder, Stack(encoder, folded(zoo.tensors), hyper=hyper_numbers(zoo.table, HYPER)))
 
 
 @functools.lru_cache(maxsize=1)
@@ -168,7 +172,9 @@ def moved(zoo: Zoo, stack: Stack, move: str, seed: int) -> Stack:
     if move.startswith("group-"):
         spread = float(move.removeprefix("group-"))
         size = sizes_of(blocks[0])
-        image = [act(random_element(size, (len(stack),), generator, spread=spread), block) for block in blocks]
+        factors = RESIDUAL_FACTORS if size.ordinary else FACTORS
+        lead = (len(stack),)
+        image = [act(random_element(size, lead, generator, factors=factors, spread=spread), b) for b in blocks]
     else:
         image = transform(move, blocks, generator)
     return stack.replace({**stack.tensors, **{n: t.to(stack.like) for n, t in join(zoo.encoder, image).items()}})
@@ -234,6 +240,7 @@ def _train(reading: Reading) -> tuple[dict[str, Tensor], dict[str, Any], dict[st
 
     predictions = {"test": answers(test), "truth": (targets if pairing else labels)[index["test"]].double()}
     if reading.moves:
-        predictions |= {move: answers(moved(zoo, test, move, reading.split_seed)) for move in MOVES}
+        moves = ORDINARY_MOVES if zoo.encoder.size.ordinary else MOVES
+        predictions |= {move: answers(moved(zoo, test, move, reading.split_seed)) for move in moves}
     state = {"val_score": found.score, **kept(found, reader, places, start)}
     return predictions, {}, state

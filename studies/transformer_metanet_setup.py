@@ -16,7 +16,7 @@ from asym.seeds import derived_seed
 from asym.store import config_hash
 from studies.checks import InputError
 from studies.setup import DataArgs, check_places, check_stored, resolve_device
-from studies.transformer_metanet import TABLES, Config
+from studies.transformer_metanet import ORDINARY, TABLES, Config
 from studies.transformer_metanet_read import KIND, Reading, files_fingerprint, open_files
 
 PUBLISHED_WIDTH = 32
@@ -118,6 +118,9 @@ def prepare(config: Config) -> Prepared:
             defaults = dataclasses.replace(defaults, readers=kept)
         family = _files(config)
         return Prepared((family,), defaults, DataArgs.of(config, defaults.dataset), device)
+    if config.arch == ORDINARY:
+        kept = tuple(reader for reader in defaults.readers if "+" not in reader)
+        defaults = dataclasses.replace(defaults, readers=kept)
     data_args = DataArgs.of(config, defaults.dataset)
     data = data_args.load()
     if data.domain != "images":

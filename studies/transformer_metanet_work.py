@@ -124,7 +124,7 @@ def _moves(item: Item, name: str, results: Sequence[Read]) -> list[dict[str, Any
         return []
     ranks, test = _ranks(item, results[0].predictions["truth"]), _stacked(results, "test")
     rows = []
-    for move in MOVES:
+    for move in (move for move in MOVES if move in results[0].predictions):
         other = _stacked(results, move)
         lost, low, high, _ = ranks.difference(other, test)
         cells = {"config": name, "move": move, "zoo": item.family.zoo, "kind": item.family.kind, "reader": item.reader}

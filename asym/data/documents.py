@@ -51,7 +51,7 @@ LEVEL, ZERO = 32, 128
 """One unit and the origin in pixels."""
 FEWEST = 4
 """Words of a docstring, at least."""
-SIZES = {"train": 4000, "val": 500, "test": 1500}
+SIZES = {"train": 2000, "val": 300, "test": 1000}
 """Windows."""
 ALPHABET = string.ascii_lowercase + " "
 

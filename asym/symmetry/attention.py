@@ -134,7 +134,16 @@ def act(element: Element, block: Block) -> dict[str, Tensor]:
     extra = block["a"].ndim - 1 - lead
     h, k, v = element.query_key.shape[-3], element.query_key.shape[-1], element.value_out.shape[-1]
     d, m = element.out.shape[-1], element.hidden.shape[-1]
-    sizes = {"Q": (h, d, k), "K": (h, d, k), "V": (h, d, v), "O": (h, v, d), "A": (d, m), "a": (m,), "B": (m, d)}
+    rows = d + ("o" in block)
+    sizes = {
+        "Q": (h, rows, k),
+        "K": (h, rows, k),
+        "V": (h, rows, v),
+        "O": (h, v, d),
+        "A": (d, m),
+        "a": (m,),
+        "B": (m, d),
+    }
     for symbol, shape in sizes.items():
         if extra < 0 or tuple(block[symbol].shape[-len(shape) :]) != shape:
             raise ValueError(f"block: {symbol} has shape {tuple(block[symbol].shape)}, the element acts on {shape}")
@@ -161,4 +170,5 @@ def act(element: Element, block: Block) -> dict[str, Tensor]:
         "a": pick(block["a"], element.hidden, -1),
         "B": pick(block["B"], element.hidden, -2),
         "b": block["b"],
+        **({"o": pick(block["o"], element.out, -1)} if "o" in block else {}),
     }

@@ -48,8 +48,8 @@ RESIDUAL_NAMES = (*RESIDUAL_FACTORS, *RESIDUAL_EXTRA)
 
 def sizes_of(block: Block) -> Sizes:
     """Sizes of a block from its tensors."""
-    h, d, k = block["Q"].shape[-3:]
-    return Sizes(d, h, k, block["V"].shape[-1], block["a"].shape[-1])
+    h, _, k = block["Q"].shape[-3:]
+    return Sizes(block["b"].shape[-1], h, k, block["V"].shape[-1], block["a"].shape[-1], "o" in block)
 
 
 def transform(
@@ -141,8 +141,10 @@ def _norm_shift(block: Block, draw: Draw) -> dict[str, Tensor]:
 
 
 def _null_row(block: Block, draw: Draw) -> dict[str, Tensor]:
-    heads = {s: block[s] + _size(block[s], 3) * draw(block[s].shape[-3], 1, block[s].shape[-1]) for s in "QKV"}
     a = block["A"]
+    reads = torch.ones(block["Q"].shape[-2], 1, dtype=a.dtype, device=a.device)
+    reads[a.shape[-2] :] = 0.0  # the row of biases reads no norm
+    heads = {s: block[s] + _size(block[s], 3) * draw(block[s].shape[-3], 1, block[s].shape[-1]) * reads for s in "QKV"}
     return {**heads, "A": a + _size(a, 2) * draw(1, a.shape[-1])}
 
 

@@ -5,10 +5,12 @@ With row vectors, x ∈ R^{tokens × D}, and norms without scale and shift, one 
     z = Σ_s softmax(y Q_s K_sᵀ yᵀ / √d_k) y V_s O_s,   y = norm(x);      x' = ReLU(norm(z) A + a) B + b
 
 (with residual connections: z and x' are added to what came in). Shapes: Q, K `h D d_k`, V `h D d_v`, O `h d_v D`,
-A `D D_A`, a `D_A`, B `D_A D`, b `D`. A module keeps transposed weights with the heads side by side: `query.weight` is
-`(h d_k) D`, `out.weight` is `D (h d_v)`. An `Encoder` knows the names; `split` and `join` go to and fro for stacks of
-any leading axes. Names are those of `asym.models.transformer` or of the published files of the Small Transformer Zoo
-(Tran et al. 2025, arXiv 2410.04209); what belongs to no block is the embedding or the classifier.
+A `D D_A`, a `D_A`, B `D_A D`, b `D`. Ordinary transformers, with biases in their attention and norms with scale and
+shift, become such blocks with one more row in Q, K, V and a bias o of z, see `encoder_fold.py`. A module keeps
+transposed weights with the heads side by side: `query.weight` is `(h d_k) D`, `out.weight` is `D (h d_v)`. An `Encoder`
+knows the names; `split` and `join` go to and fro for stacks of any leading axes. Names are those of
+`asym.models.transformer` or of the published files of the Small Transformer Zoo (Tran et al. 2025, arXiv 2410.04209);
+what belongs to no block is the embedding or the classifier.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from typing import Any
 
 from torch import Tensor
 
+from asym.symmetry.encoder_fold import folded
+
 Block = Mapping[str, Tensor]
-"""Q, K, V, O, A, a, B, b with any leading axes."""
+"""Q, K, V, O, A, a, B, b, of ordinary blocks also o, with any leading axes."""
 
 SCHEMES: dict[str, dict[str, str]] = {
     "blocks": {
@@ -48,6 +52,8 @@ SCHEMES: dict[str, dict[str, str]] = {
     },
 }
 """Name of the list of blocks → symbol → name of the tensor inside a block: of this project, of the published files."""
+OUT_BIAS = "attention.out.bias"
+"""Tensor o of an ordinary block of this project."""
 EMBEDDING, CLASSIFIER = ("embed", "embedding"), ("head", "classifier")
 """First part of the names of the other tensors."""
 PARTS = ("encoder", "embedding", "classifier")
@@ -62,26 +68,34 @@ class Sizes:
     key: int
     value: int
     hidden: int
+    ordinary: bool = False
+    """Whether there are residual connections and biases in the attention, which are one more row of Q, K, V."""
 
     def __post_init__(self) -> None:
         for field, size in vars(self).items():
-            if size < 1:
+            if field != "ordinary" and size < 1:
                 raise ValueError(f"{field}: {size}; must be at least 1")
+
+    @property
+    def rows(self) -> int:
+        """Rows of Q, K, V."""
+        return self.dim + self.ordinary
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Symbol → shape."""
         d, h = self.dim, self.heads
-        return {
-            "Q": (h, d, self.key),
-            "K": (h, d, self.key),
-            "V": (h, d, self.value),
+        plain: dict[str, tuple[int, ...]] = {
+            "Q": (h, self.rows, self.key),
+            "K": (h, self.rows, self.key),
+            "V": (h, self.rows, self.value),
             "O": (h, self.value, d),
             "A": (d, self.hidden),
             "a": (self.hidden,),
             "B": (self.hidden, d),
             "b": (d,),
         }
+        return plain | ({"o": (d,)} if self.ordinary else {})
 
 
 @dataclass(frozen=True)
@@ -97,7 +111,8 @@ class Encoder:
     @property
     def sizes(self) -> tuple[int, ...]:
         """D, h, d_k, d_v, D_A and the number of blocks."""
-        return (*vars(self.size).values(), len(self.names))
+        size = self.size
+        return (size.dim, size.heads, size.key, size.value, size.hidden, len(self.names))
 
     @cached_property
     def parts(self) -> dict[str, tuple[str, ...]]:
@@ -119,19 +134,21 @@ def encoder_of(tensors: Mapping[str, Any], heads: int) -> Encoder:
     """Find the blocks among named tensors (or anything with a `shape`), such as a state dict.
 
     Args:
-        tensors: parameters of one transformer; others than those of blocks, embedding and classifier are an error.
+        tensors: parameters of one transformer; others than those of blocks, embedding and classifier are an error. Of
+            an ordinary one the encoder names the tensors that `asym.symmetry.encoder_fold.folded` makes of them.
         heads: h, which shapes do not tell.
 
     Raises:
         ValueError: naming the tensor, for missing or unknown ones, shapes that do not fit, heads that do not divide.
     """
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in folded(tensors).items()}
     scheme = next((s for s in SCHEMES if any(re.match(rf"{s}\.\d+\.", name) for name in shapes)), None)
     if scheme is None:
         wanted = " or ".join(f"{s}.0.{names['Q']}" for s, names in SCHEMES.items())
         raise ValueError(f"tensors: no blocks found; their names start like {wanted}")
     depth = 1 + max(int(name.split(".")[1]) for name in shapes if re.match(rf"{scheme}\.\d+\.", name))
-    names = tuple({s: f"{scheme}.{i}.{inner}" for s, inner in SCHEMES[scheme].items()} for i in range(depth))
+    inside = SCHEMES[scheme] | ({"o": OUT_BIAS} if f"{scheme}.0.{OUT_BIAS}" in shapes else {})
+    names = tuple({s: f"{scheme}.{i}.{inner}" for s, inner in inside.items()} for i in range(depth))
     for block in names:
         for name in block.values():
             if name not in shapes:
@@ -156,12 +173,12 @@ def _sizes(shapes: Mapping[str, tuple[int, ...]], block: Mapping[str, str], head
     for symbol in "QVA":
         if len(shapes[block[symbol]]) != 2:
             raise ValueError(f"tensors: {block[symbol]!r} has shape {shapes[block[symbol]]}, expected two axes")
-    (keys, dim), (values, _), (hidden, _) = (shapes[block[symbol]] for symbol in "QVA")
+    (keys, _), (values, _), (hidden, dim) = (shapes[block[symbol]] for symbol in "QVA")
     if heads < 1 or keys % heads or values % heads:
         raise ValueError(
             f"heads: {heads} do not divide the {keys} rows of {block['Q']!r} and the {values} of {block['V']!r}"
         )
-    return Sizes(dim, heads, keys // heads, values // heads, hidden)
+    return Sizes(dim, heads, keys // heads, values // heads, hidden, "o" in block)
 
 
 def _stored(size: Sizes, symbol: str) -> tuple[int, ...]:

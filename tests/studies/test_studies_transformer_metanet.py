@@ -11,7 +11,7 @@ from transformer_files import published
 
 from asym.rank_metrics import kendall
 from asym.store import read_table
-from asym.symmetry.attention import FACTORS
+from asym.symmetry.attention import FACTORS, RESIDUAL_FACTORS
 from figures import transformer_metanet as figures
 from studies import transformer_metanet as study
 from studies.tables import VOLATILE
@@ -128,6 +128,9 @@ def test_a_lost_reading_is_done_again_alone(done, tmp_path):
         (["--files", "nowhere"], "is not a folder"),
         (["--dataset", "digits-graph"], "no images"),
         (["--skip", "everything"], "held-out"),
+        (["--arch", "mlp"], "transformer-causal"),
+        (["--arch", "transformer", "--readers", "flat+canonical"], "not known for --arch transformer"),
+        (["--dataset", "ag_news", "--data-dir", "nowhere"], "nowhere is not a folder"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(extra, message, tmp_path, capsys):
@@ -145,6 +148,24 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys):
     assert study.main([*ARGS, "--dry-run", *folders]) == 0
     assert "nothing was written" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arch", "dataset"), [("transformer", "docstrings"), ("transformer-causal", "characters")], ids=str
+)
+def test_zoos_on_text_of_ordinary_transformers_and_of_language_models(arch, dataset, tmp_path):
+    rows = study.run(_config(
+        tmp_path, arch=arch, dataset=dataset, zoos=("many-seeds",), readers=("nfn-heads", "stats"),
+        skip=("held-out", "augmented", "heads"),
+    ))  # fmt: skip
+    assert set(rows["dataset"]) == {dataset}
+    moves = read_table(tmp_path / "results" / "transformer_metanet_moves.csv")
+    moves = moves[moves["reader"] == "nfn-heads"].set_index("move")["largest_difference"]
+    known = RESIDUAL_FACTORS if arch == "transformer" else FACTORS
+    assert moves[list(known)].max() < 1e-4
+    assert ("out" in moves.index) == (arch != "transformer")  # where it is no symmetry nobody is asked about it
+    assert moves["next-shift"] > 1e-6
+    assert all(f"_{arch}_" in file.name for file in figures.draw(tmp_path / "results"))
 
 
 def test_published_files_are_read(tmp_path):

@@ -43,9 +43,9 @@ class Tokens(nn.Module):
     def __init__(self, size: Sizes, channels: int, count: int, *, residual: bool) -> None:
         super().__init__()
         self.heads, self.count = size.heads, count
-        names = "uvwx" if residual else "uvw"
+        lengths = dict.fromkeys("uvw", size.rows) | ({"x": size.dim} if residual else {})
         self.probes = nn.ParameterDict(
-            {name: torch.randn(count, channels, size.dim) / math.sqrt(size.dim) for name in names}
+            {name: torch.randn(count, channels, length) / math.sqrt(length) for name, length in lengths.items()}
         )
         self.register_buffer("scale", torch.ones(2 * count))
 

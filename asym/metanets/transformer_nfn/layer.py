@@ -31,7 +31,16 @@ from torch.nn import functional as F
 from asym.metanets.transformer_nfn.mixing import Mix, affine
 from asym.metanets.transformer_nfn.products import Composed, Explicit, Weights
 from asym.metanets.transformer_nfn.sums import PlaneSums, RowSums
-from asym.metanets.transformer_nfn.table import OUTPUTS, PERCEPTRON, TermSet, acted_axes, axis_size, term_sets, width
+from asym.metanets.transformer_nfn.table import (
+    OUTPUTS,
+    PERCEPTRON,
+    TermSet,
+    acted_axes,
+    axis_size,
+    sources,
+    term_sets,
+    width,
+)
 from asym.metanets.transformer_nfn.terms import Terms
 from asym.symmetry.encoder import Sizes
 
@@ -57,25 +66,34 @@ class EquivariantLayer(nn.Module):
         c_out: channels written.
         rank: of the low-rank form, None for the whole one.
         residual: whether the factor P_O, which residual connections forbid, is left out.
+        first: whether it reads the transformer itself, which may have a tensor that layers do not write.
     """
 
-    def __init__(self, size: Sizes, c_in: int, c_out: int, *, rank: int | None = None, residual: bool = False) -> None:
+    def __init__(
+        self,
+        size: Sizes,
+        c_in: int,
+        c_out: int,
+        *,
+        rank: int | None = None,
+        residual: bool = False,
+        first: bool = True,
+    ) -> None:
         super().__init__()
         self.size, self.c_out, self.acted = size, c_out, acted_axes(residual)
-        sets = term_sets(PERCEPTRON, OUTPUTS, self.acted)
+        sets = term_sets(sources(size, first), OUTPUTS, self.acted)
         self.sets = nn.ModuleList(
             Terms(size, c_in, self.acted, terms, sum(self.splits(terms)), rank, 1 / len(sets)) for terms in sets
         )
-        d = size.dim
-        rows = "QKVO" if residual else "QKV"
-        self.rows = nn.ModuleDict({s: Mix([c_in * d], c_out * d, rank, 1.0, bias=False) for s in rows})
+        lengths = dict.fromkeys("QKV", size.rows) | ({"O": size.dim} if residual else {})
+        self.rows = nn.ModuleDict({s: Mix([c_in * d], c_out * d, rank, 1.0, bias=False) for s, d in lengths.items()})
         if not residual:
             self.keep = nn.Parameter(torch.randn(c_out, c_in) / math.sqrt(2 * c_in))
             self.spread = nn.Parameter(torch.randn(c_out, c_in) / math.sqrt(2 * c_in))
 
     def splits(self, terms: TermSet) -> list[int]:
         """Widths of a set's outputs."""
-        return [self.c_out * width(PERCEPTRON[name], self.acted, self.size) for name in terms.outputs]
+        return [self.c_out * width(name, self.acted, self.size) for name in terms.outputs]
 
     def forward(self, x: Weights) -> dict[str, Tensor]:
         """Weights with `c_in` channels → weights with `c_out` channels."""
@@ -111,7 +129,8 @@ class EquivariantLayer(nn.Module):
         by = {part.terms.tied: part for part in self.sets}  # type: ignore[union-attr]
         none, unit = by[""], by["k"]
         seen = unit._features(attention, x)  # type: ignore[operator]  # of A, a, B, whose sums over k the others read
-        constant = none(attention, x, torch.cat([seen.sum(-2), x["b"].flatten(-2)], -1))
+        summed = [seen.sum(-2), *(none.source(name, attention, x) for name in ("b", "o") if name in none.names)]  # type: ignore[operator]
+        constant = none(attention, x, torch.cat(summed, -1))
         seen, weight = unit.mix.rows_for(seen, unit.inverse)  # type: ignore[union-attr, operator]
         *moving, still = self.splits(none.terms)  # type: ignore[arg-type]
         fixed, found, start = F.relu(constant[..., -still:]), [], 0
@@ -129,7 +148,7 @@ class EquivariantLayer(nn.Module):
         d, rows = self.size.dim, {}
         for s, mix in self.rows.items():
             whole = mix.on_rows(attention.maps[s].flatten(-3, -2)) if attention.maps else mix.matrix()  # type: ignore[operator]
-            rows[s] = whole.unflatten(-2, (self.c_out, d))
+            rows[s] = whole.unflatten(-2, (self.c_out, -1))
         if "O" not in rows and attention.maps:
             before = attention.maps["O"]
             rows["O"] = torch.einsum("...ec,...cjq->...ejq", self.keep, before)
@@ -180,11 +199,19 @@ class InvariantLayer(nn.Module):
     """
 
     def __init__(
-        self, size: Sizes, channels: int, outputs: int, *, rank: int | None = None, residual: bool = False
+        self,
+        size: Sizes,
+        channels: int,
+        outputs: int,
+        *,
+        rank: int | None = None,
+        residual: bool = False,
+        first: bool = True,
     ) -> None:
         super().__init__()
         acted = acted_axes(residual)
-        self.terms = Terms(size, channels, acted, term_sets(PERCEPTRON, OUTPUTS, acted)[0], outputs, rank, 1.0)
+        terms = term_sets(sources(size, first), OUTPUTS, acted)[0]
+        self.terms = Terms(size, channels, acted, terms, outputs, rank, 1.0)
 
     def forward(self, x: Weights) -> Tensor:
         """`n outputs`."""

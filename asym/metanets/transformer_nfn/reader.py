@@ -44,12 +44,14 @@ class Branch(nn.Module):
         super().__init__()
         size, ends = encoder.size, [1, *channels]
         kind = {"rank": rank, "residual": residual}
-        self.layers = nn.ModuleList(EquivariantLayer(size, a, b, **kind) for a, b in zip(ends, channels))
+        self.layers = nn.ModuleList(
+            EquivariantLayer(size, *pair, first=k == 0, **kind) for k, pair in enumerate(zip(ends, channels))
+        )
         count = len(ends) - 1 if probes else 0
         self.gates = nn.ModuleList(
             Gates(size, a, b, probes, residual=residual) for a, b in list(zip(ends, channels))[:count]
         )
-        self.invariant = InvariantLayer(size, ends[-1], width, **kind)
+        self.invariant = InvariantLayer(size, ends[-1], width, first=not channels, **kind)
         self.readout = HeadReadout(size, ends[-1], probes, width, residual=residual) if probes else None
         self.norm = nn.LayerNorm(width * (2 if probes else 1))
 
@@ -102,7 +104,7 @@ class TransformerNFN(Reader):
         width: numbers of each block's invariants, of the head and of the other branches.
         rank: of the low-rank form; None for the whole layers.
         probes: vectors for each pair of matrices of a head; 0 is the published form, blind to heads.
-        residual: whether P_O is left out of the group.
+        residual: whether P_O is left out of the group; None is yes for ordinary transformers and no for others.
         parts: what is read, any of encoder, embedding, classifier; parts that a transformer lacks are left out.
         scaled: whether sizes are taken from the training networks.
         options: of `Reader`; those that act on chains have no meaning here.
@@ -119,13 +121,14 @@ class TransformerNFN(Reader):
         width: int = 10,
         rank: int | None = None,
         probes: int = 0,
-        residual: bool = False,
+        residual: bool | None = None,
         parts: Sequence[str] = PARTS,
         scaled: bool = True,
         **options,
     ) -> None:
         super().__init__(chains, **options)
-        encoder = self.chains[0]
+        encoder: Encoder = self.chains[0]  # type: ignore[assignment]
+        residual = encoder.size.ordinary if residual is None else residual
         for name, value, least in (
             ("width", width, 1),
             ("rank", 1 if rank is None else rank, 1),
@@ -192,7 +195,7 @@ class TransformerNFN(Reader):
         """All blocks, as first axis, with one channel, heads side by side."""
         names: Sequence[Mapping[str, str]] = stack.chain.names  # type: ignore[union-attr]
         found = {s: torch.stack([stack.tensors[block[s]] for block in names]).unsqueeze(2) for s in names[0]}
-        return {s: t if s in "ab" else t.mT for s, t in found.items()}
+        return {s: t if s in "abo" else t.mT for s, t in found.items()}
 
     def _flat(self, part: str, stack: Stack) -> Tensor:
         return torch.cat([stack.tensors[name].flatten(1) for name in self.others[part]], 1)

@@ -33,6 +33,8 @@ from asym.symmetry.encoder import Sizes
 
 PERCEPTRON = {"S": "pq", "T": "pj", "A": "jk", "a": "k", "B": "kq", "b": "q"}
 """Sources of A, a, B, b, with their axes."""
+ORDINARY = {**PERCEPTRON, "o": "j"}
+"""Sources in an ordinary transformer itself: the bias of z beside them, of which later layers have none."""
 OUTPUTS = ("A", "a", "B", "b")
 ATTENTION = {"Q": "p", "K": "p", "V": "p", "O": "j"}
 """Each feeds itself alone; axes apart from head and the one inside it."""
@@ -66,25 +68,33 @@ def term_sets(tensors: Mapping[str, str], outputs: Sequence[str], acted: str) ->
     return found
 
 
-def width(axes: str, acted: str, size: Sizes) -> int:
+def sources(size: Sizes, first: bool) -> Mapping[str, str]:
+    """Sources with their axes, of a layer that reads the transformer itself or one that reads another layer."""
+    return ORDINARY if size.ordinary and first else PERCEPTRON
+
+
+def width(name: str, acted: str, size: Sizes) -> int:
     """Entries of the standing axes: numbers that a tensor gives or takes for each entry of tied axes and channel."""
-    return math.prod(axis_size(axis, size) for axis in axes if axis not in acted)
+    axes = ATTENTION.get(name) or ORDINARY[name]
+    return math.prod(axis_size(axis, size, name) for axis in axes if axis not in acted)
 
 
-def axis_size(axis: str, size: Sizes) -> int:
-    """Length of an axis."""
+def axis_size(axis: str, size: Sizes, name: str = "") -> int:
+    """Length of an axis of a tensor."""
+    if axis == "p" or name == "S":
+        return size.rows
     return size.hidden if axis == "k" else size.dim
 
 
-def count(size: Sizes, c_in: int, c_out: int, *, residual: bool = False) -> dict[str, int]:
+def count(size: Sizes, c_in: int, c_out: int, *, residual: bool = False, first: bool = True) -> dict[str, int]:
     """Weights of the whole layer that feed each of Q, K, V, O, A, a, B, b, constants included."""
     acted = acted_axes(residual)
     found = dict.fromkeys((*ATTENTION, *OUTPUTS), 0)
     for name, axes in ATTENTION.items():
         sets = term_sets({name: axes}, (name,), acted)
-        found[name] = len(sets) * c_in * c_out * width(axes, acted, size) ** 2
-    for terms in term_sets(PERCEPTRON, OUTPUTS, acted):
-        inputs = c_in * sum(width(PERCEPTRON[name], acted, size) for name in terms.sources)
+        found[name] = len(sets) * c_in * c_out * width(name, acted, size) ** 2
+    for terms in term_sets(sources(size, first), OUTPUTS, acted):
+        inputs = c_in * sum(width(name, acted, size) for name in terms.sources)
         for name in terms.outputs:
-            found[name] += (inputs + (not terms.tied)) * c_out * width(PERCEPTRON[name], acted, size)
+            found[name] += (inputs + (not terms.tied)) * c_out * width(name, acted, size)
     return found

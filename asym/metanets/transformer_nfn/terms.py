@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from asym.metanets.transformer_nfn.mixing import Mix, fresh_view
 from asym.metanets.transformer_nfn.products import PAIRS, Explicit, Weights
-from asym.metanets.transformer_nfn.table import PERCEPTRON, TermSet, axis_size, width
+from asym.metanets.transformer_nfn.table import ORDINARY, TermSet, axis_size, width
 from asym.symmetry.encoder import Sizes
 
 
@@ -39,16 +39,18 @@ class Terms(nn.Module):
         self.widths: list[int] = []
         share = share / len(terms.sources)
         for name in terms.sources:
-            free = [axis for axis in PERCEPTRON[name] if axis not in acted]
-            wide = width(PERCEPTRON[name], acted, size)
+            free = [axis for axis in ORDINARY[name] if axis not in acted]
+            wide = width(name, acted, size)
             if name in PAIRS and rank is None and len(free) == 2:  # its matrix stands apart: S is not copied
-                weight = torch.randn(outputs, channels, size.dim, size.dim) * math.sqrt(share / (channels * wide))
+                lengths = [axis_size(axis, size, name) for axis in free]
+                weight = torch.randn(outputs, channels, *lengths) * math.sqrt(share / (channels * wide))
                 self.wide[name] = nn.Parameter(weight)
                 continue
             vectors = rank if name in PAIRS else None
             if vectors is not None:
                 for axis in free:
-                    vector = torch.randn(vectors, channels, size.dim) / math.sqrt(size.dim)
+                    length = axis_size(axis, size, name)
+                    vector = torch.randn(vectors, channels, length) / math.sqrt(length)
                     self.probes[name + axis] = nn.Parameter(vector)
             self.names.append(name)
             self.widths.append(vectors or channels * wide)
@@ -89,7 +91,7 @@ class Terms(nn.Module):
 
     def source(self, name: str, attention: Explicit, x: Weights) -> Tensor:
         """One source, `n *tied f`: channels and standing axes last, sums as they are."""
-        tied, axes = self.terms.tied, PERCEPTRON[name]
+        tied, axes = self.terms.tied, ORDINARY[name]
         if name in PAIRS:
             return self._product(name, attention)
         tensor = x[name]
@@ -109,7 +111,7 @@ class Terms(nn.Module):
     def _product(self, name: str, attention: Explicit) -> Tensor:
         """S or T: standing axes whole or against vectors, others summed or kept."""
         left, right = PAIRS[name]
-        one, other = PERCEPTRON[name]
+        one, other = ORDINARY[name]
         if self.rank is None:
             if other in self.terms.tied:
                 return attention.outer(name).movedim(-1, -3).flatten(-2)
@@ -124,9 +126,7 @@ class Terms(nn.Module):
     def _summed(self, name: str, channels: int) -> int:
         """How many entries a source's numbers are sums over: its variance where entries have variance 1."""
         count = math.prod(
-            axis_size(axis, self.size)
-            for axis in PERCEPTRON[name]
-            if axis in self.acted and axis not in self.terms.tied
+            axis_size(axis, self.size) for axis in ORDINARY[name] if axis in self.acted and axis not in self.terms.tied
         )
         if name in PAIRS:
             count *= self.size.heads * (self.size.key if name == "S" else self.size.value)
