@@ -201,7 +201,8 @@ def test_residual_networks_and_the_control_that_starts_at_w(tmp_path):
     rows = metanet.run(
         config(
             tmp_path, arch="resnet8", variants=("w-init",), readers=("stats", "gmn", "scale-gmn"),
-            networks=20, zoo_epochs=1, lrs=None, lr=1e-3, kappa=0.5, dataset="few_digits:load", skip=("curve", "matched", "cost"),
+            networks=20, zoo_epochs=1, lrs=None, lr=1e-3, kappa=0.5, dataset="few_digits:load",
+            skip=("curve", "matched", "cost"),
         )
     )  # fmt: skip
     assert set(rows["reader"]) == {"stats", "gmn", "scale-gmn"}
@@ -212,7 +213,7 @@ def test_residual_networks_and_the_control_that_starts_at_w(tmp_path):
     for row in moved.loc[["gmn"]].to_numpy():
         assert row[1] == pytest.approx(row[0], rel=1e-3, abs=1e-3)
     params = rows.set_index("reader")["reader_params"]
-    assert params["gmn"].iloc[0] == pytest.approx(params["scale-gmn"].iloc[0], rel=0.3)  # at width 2
+    assert params["gmn"] == pytest.approx(params["scale-gmn"], rel=0.3)  # at width 2
 
 
 def test_presets_are_what_they_promise():
