@@ -199,6 +199,24 @@ def measure_ensemble(log_p: list[Tensor], data: Data, measure: Measure) -> tuple
     return _complete(_scores({"test/0": mean}, 0, data, measure)), _bins(mean, data, measure)
 
 
+def time_predictions(task: Variational) -> float:
+    """Seconds that all predictions of one network take, from one sample of a few images."""
+    data, measure = task.data.load(), task.measure
+    family = Posterior(
+        [task.architecture.build(m.seed, m.mask_seed) for m in task.members], task.inference.prior,
+        task.inference.guide, device=task.device,
+    )  # fmt: skip
+    seeds = [member.seed for member in task.members]
+    theta = family.initial([task.architecture.build(m.seed, m.mask_seed) for m in task.members], seeds)
+    few = subset(data.test, CURVE_IMAGES, "curve").to(task.device)
+    test, train = (min(measure.images, len(split.labels)) for split in (data.test, data.train))
+    start = time.perf_counter()
+    predict(family, theta, data.inputs(few), 1, seeds, "timing")
+    each = (time.perf_counter() - start) / len(seeds) / len(few.labels)
+    curve = task.members[0].recipe.epochs * measure.curve_samples * min(CURVE_IMAGES, test)
+    return each * (measure.samples * (2 * test + train) + curve)
+
+
 def _infer(store: Store, task: Variational, data: Data) -> Inferred:
     run = store.run("posterior", posterior_config(task))
     epochs, half = task.members[0].recipe.epochs, -(-task.members[0].recipe.epochs // 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from typing import Any
@@ -16,7 +17,16 @@ from asym.populations import run_tasks, train_chunk
 from asym.store import config_hash, read_table, update_table
 from studies.bnn import KEY, TABLES, Config
 from studies.bnn_setup import Job
-from studies.bnn_vi import SCORES, Measured, Plain, Variational, measure_ensemble, measure_plain, measure_posterior
+from studies.bnn_vi import (
+    SCORES,
+    Measured,
+    Plain,
+    Variational,
+    measure_ensemble,
+    measure_plain,
+    measure_posterior,
+    time_predictions,
+)
 from studies.launching import launcher_of
 from studies.progress import Progress
 from studies.setup import default_jobs, stamp
@@ -151,11 +161,13 @@ def plan_text(config: Config, jobs: list[Job]) -> str:
             f"{job.arch} {job.variant}, {method}: {networks} networks, {epochs} epochs of {per_epoch:.2g} s, "
             f"{size:,} learned numbers each"
         )
-        total_s, total_bytes = total_s + networks * epochs * per_epoch, total_bytes + networks * size * 4
+        predictions = networks * run_tasks(time_predictions, [(task,)])[0] if isinstance(task, Variational) else 0.0
+        total_s += networks * epochs * per_epoch + predictions
+        total_bytes += networks * size * 4
     count = sum(len(job.tasks) for job in jobs)
     processes = default_jobs(config, jobs[0].tasks[0].device, count)
     lines.append(
-        f"together: about {total_s / processes / 60:.2g} min in {processes} process(es), predictions not counted, "
+        f"together: about {total_s / processes / 60:.2g} min in {processes} process(es), "
         f"about {total_bytes / 1e6:.2g} MB in {config.runs}; nothing was written"
     )
     return "\n".join(lines)
@@ -252,8 +264,6 @@ def _time_epoch(task: Variational | Plain) -> float:
     """Seconds of an epoch of one network, from a few timed batches."""
     data, recipe = task.data.load(), _recipe(task)
     part = data.with_train(data.train.parts(SAMPLE_STEPS * recipe.batch_size)[0])
-    import dataclasses
-
     once = dataclasses.replace(recipe, epochs=1)
     times = []
     for _ in range(2):
