@@ -68,6 +68,7 @@ TRANSFORMER_METANETS = (
     "nfn-encoder",
     "nfn-embedding",
     "nfn-classifier",
+    "units",
     "boost",
     "forest",
     "flat",

@@ -74,8 +74,8 @@ class Config(CommonConfig):
     heads: int | None = None
     """Heads of the transformers in --files, 2 by default."""
     readers: tuple[str, ...] | None = None
-    """Readers: nfn nfn-low nfn-heads nfn-residual nfn-encoder nfn-embedding nfn-classifier flat stats stats-boost boost
-    forest deepsets hyper-boost, each with +canonical."""
+    """Readers: nfn nfn-low nfn-heads nfn-residual nfn-encoder nfn-embedding nfn-classifier units flat stats stats-boost
+    boost forest deepsets hyper-boost, each with +canonical."""
     thresholds: tuple[float, ...] | None = None
     """Networks below this accuracy are left out; several, one after the other."""
     spreads: tuple[float, ...] | None = None

@@ -42,7 +42,7 @@ class Defaults:
     repeats: int
 
 
-MAIN = ("nfn", "nfn-low", "nfn-heads", "flat", "stats", "stats-boost", "boost", "forest", "hyper-boost")
+MAIN = ("nfn", "nfn-low", "nfn-heads", "units", "flat", "stats", "stats-boost", "boost", "forest", "hyper-boost")
 ABLATION = ("nfn-encoder", "nfn-embedding", "nfn-classifier")
 CANONICAL = ("flat+canonical", "stats-boost+canonical")
 PRESETS = {

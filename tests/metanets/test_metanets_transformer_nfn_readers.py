@@ -15,6 +15,7 @@ from asym.metanets.transformer_nfn import (
     merge_heads,
     separate_heads,
 )
+from asym.metanets.transformer_nfn.units import UnitReader
 from asym.models import build
 from asym.symmetry.attention import FACTORS
 from asym.symmetry.attention_more import transform
@@ -53,6 +54,25 @@ def test_readers_are_invariant_before_and_after_training(options):
         reader(stack).square().mean().backward()
         assert all(p.grad is not None for p in reader.parameters())
         optimiser.step()
+
+
+def test_sets_of_units_know_permutations_alone():
+    """Heads, hidden units, the output axis and inner units of a head may be exchanged; other elements of GL may not."""
+    encoder, stack = zoo()
+    reader = made(UnitReader, encoder)
+    reader.observe(stack)
+    before = predict(reader, stack)
+    for name in FACTORS:
+        change = float((predict(reader, changed(encoder, stack, name)) - before).abs().max() / before.std())
+        assert change > 1e-3 if name in ("query-key", "value-out") else change < 1e-9
+    blocks = split(encoder, stack.tensors)
+    flipped = [{**b, **{s: b[s].flip(-1) for s in "QKV"}, "O": b["O"].flip(-2)} for b in blocks]
+    assert deviation(predict(reader, stack.replace({**stack.tensors, **join(encoder, flipped)})), before) < 1e-12
+    assert deviation(predict(reader, repaired(encoder, stack)), before) > 1e-3  # it sees which heads belong together
+    reader(stack).square().mean().backward()
+    assert all(p.grad is not None for p in reader.parameters())
+    with pytest.raises(ValueError, match="hidden: 0"):
+        UnitReader(encoder, hidden=0)
 
 
 def repaired(encoder, stack):

@@ -4,7 +4,8 @@
               depth 10; at most 50 rounds)
     forest    a random forest on all weights: four fifths of the networks a tree, a third of the weights a split
 
-Perceptrons on all weights and on statistics of each tensor are those of every architecture (`asym.metanets.blind`).
+`units` knows permutations only, see `units.py`. Perceptrons on all weights and on statistics of each tensor are those
+of every architecture (`asym.metanets.blind`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from asym.metanets.reader import Reader
 from asym.metanets.registry import READERS
 from asym.metanets.stack import Stack
 from asym.metanets.transformer_nfn.reader import TransformerNFN
+from asym.metanets.transformer_nfn.units import UnitReader
 
 
 class WeightBoost(StatBoost):
@@ -55,6 +57,7 @@ TRANSFORMER_READERS: dict[str, Callable[..., Reader]] = {
     "nfn-encoder": partial(TransformerNFN, parts=("encoder",)),
     "nfn-embedding": partial(TransformerNFN, parts=("embedding",)),
     "nfn-classifier": partial(TransformerNFN, parts=("classifier",)),
+    "units": UnitReader,
     "boost": WeightBoost,
     "forest": WeightForest,
     **{name: READERS[name] for name in ("flat", "stats", "stats-boost", "deepsets", "hyper-boost")},

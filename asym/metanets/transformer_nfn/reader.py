@@ -17,6 +17,7 @@ numbers are learnt, and whether through a sigmoid, is for the training to say. T
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -147,9 +148,11 @@ class TransformerNFN(Reader):
             choose("parts", part, PARTS)
         self.scaled = scaled
         self.others = {part: encoder.parts[part] for part in PARTS[1:] if part in parts and encoder.parts[part]}
-        self.blocks, wide = None, 0
+        self.blocks: Any = None
+        wide = 0
         if "encoder" in parts:
-            branches = [Branch(encoder, channels, width, rank, probes, residual) for _ in encoder.names]
+            kind = {"channels": channels, "width": width, "rank": rank, "probes": probes, "residual": residual}
+            branches = [self._branch(encoder, **kind) for _ in encoder.names]
             self.blocks = stacked(branches)
             keep_names(self, "blocks", len(branches))
             inner = len(branches) * width * (2 if probes else 1)
@@ -196,6 +199,10 @@ class TransformerNFN(Reader):
         names: Sequence[Mapping[str, str]] = stack.chain.names  # type: ignore[union-attr]
         found = {s: torch.stack([stack.tensors[block[s]] for block in names]).unsqueeze(2) for s in names[0]}
         return {s: t if s in "abo" else t.mT for s, t in found.items()}
+
+    def _branch(self, encoder: Encoder, **options: Any) -> Any:
+        """What reads one block, made once for each."""
+        return Branch(encoder, **options)
 
     def _flat(self, part: str, stack: Stack) -> Tensor:
         return torch.cat([stack.tensors[name].flatten(1) for name in self.others[part]], 1)
