@@ -11,6 +11,7 @@ from asym.metanets.blind import DMC, DeepSets, FlatMLP, StatNN
 from asym.metanets.boosting import HyperBoost, StatBoost
 from asym.metanets.fitting import Fit, Protocol, Scale, fit
 from asym.metanets.nfn import NFN
+from asym.metanets.padding import pad
 from asym.metanets.reader import Reader
 from asym.metanets.registry import READERS, build, options_of
 from asym.metanets.scale_gmn import ScaleGMN, matched_width
@@ -48,6 +49,7 @@ __all__ = [
     "fold_batch_norms",
     "matched_width",
     "options_of",
+    "pad",
     "predict",
     "residual_of",
     "statistics",

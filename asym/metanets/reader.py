@@ -42,6 +42,8 @@ class Reader(nn.Module, abc.ABC):
     """Whether networks of several architectures may be read together."""
     structured: ClassVar[bool] = True
     """Whether it reads how tensors hang together."""
+    pads: ClassVar[bool] = False
+    """Whether it tells padding from units (`padding.py`)."""
     by_gradient: ClassVar[bool] = True
     """Whether it is trained by gradient descent; else it has `fit(stacks, targets)`."""
 
@@ -105,6 +107,9 @@ class Reader(nn.Module, abc.ABC):
                 f"stack: networks of {stack.chain.sizes} units and {len(stack.chain.shapes)} tensors, but this "
                 f"{type(self).__name__} was made for {known}"
             )
+        if stack.alive is not None and (not self.pads or self.shuffle):
+            what = "shuffle" if self.pads else type(self).__name__
+            raise ValueError(f"stack: its networks are padded, and {what} would take padding for units")
         chain, tensors, lead = stack.chain, dict(stack.tensors), (len(stack),)
         if self.training and self.augment is not None:
             factors = random_factors(chain, lead, self.generator, ratio=self.augment, like=stack.like)

@@ -63,6 +63,8 @@ class Stack:
     """Hyper-parameters as numbers, for the control that reads nothing else."""
     features: Float[Tensor, "n f"] | None = None
     """What a reader has worked out of the networks beforehand (`Reader.ahead`); gone with `replace`."""
+    alive: tuple[Tensor, ...] | None = None
+    """Of padded networks (`padding.py`): for each node layer `n units`, true where there is a unit."""
     checked: bool = False
     """Whether the tensors were checked already; set by `rows` and `to`."""
 
@@ -101,13 +103,22 @@ class Stack:
         """The networks at these places."""
         tensors = {name: tensor[index] for name, tensor in self.tensors.items()}
         hyper, features = (None if x is None else x[index] for x in (self.hyper, self.features))
-        return dataclasses.replace(self, tensors=tensors, hyper=hyper, features=features)
+        alive = None if self.alive is None else tuple(a[index] for a in self.alive)
+        return dataclasses.replace(self, tensors=tensors, hyper=hyper, features=features, alive=alive)
+
+    def masked_units(self) -> list[Tensor | None]:
+        """For each node layer 1 for units and 0 for padding, `units n 1`; None where nothing is padded."""
+        if self.alive is None:
+            return [None] * len(self.chain.sizes)
+        return [a.t()[..., None].to(self.like) for a in self.alive]
 
     def to(self, *args, **options) -> Stack:
         """On another device or in another floating-point type."""
         tensors = {name: tensor.to(*args, **options) for name, tensor in self.tensors.items()}
         hyper, features = (None if x is None else x.to(*args, **options) for x in (self.hyper, self.features))
-        return dataclasses.replace(self, tensors=tensors, hyper=hyper, features=features)
+        device = next(iter(tensors.values())).device
+        alive = None if self.alive is None else tuple(a.to(device) for a in self.alive)
+        return dataclasses.replace(self, tensors=tensors, hyper=hyper, features=features, alive=alive)
 
     def replace(self, tensors: Mapping[str, Tensor]) -> Stack:
         """The same networks with other weights, which are not checked again."""

@@ -49,6 +49,7 @@ class EdgeMessages(nn.Module):
         kinds: Sequence[str],
         *,
         joint: bool = False,
+        alive: Tensor | None = None,
     ) -> Tensor:
         """Messages to the units of the first of two node layers from the second, which reads it: `width n d`.
 
@@ -59,7 +60,7 @@ class EdgeMessages(nn.Module):
         if joint:
             raise ValueError("backward: only 'norm' sends messages backwards through a norm")
         z = project(edges, self.edge.weight) * self.sender(states[far])[:, None]
-        return self.message(z, kinds[near], 0, states[near], canonical[near])
+        return self.message(z, kinds[near], 0, states[near], canonical[near], alive)
 
 
 class NormMessages(nn.Module):
@@ -90,6 +91,7 @@ class NormMessages(nn.Module):
         kinds: Sequence[str],
         *,
         joint: bool = False,
+        alive: Tensor | None = None,
     ) -> Tensor:
         """As `EdgeMessages.forward`, with the network's forward edges; `joint` for edges before a norm."""
         near, far = ends
@@ -98,7 +100,7 @@ class NormMessages(nn.Module):
         other = unit(states[far])[1] if pair[1] == "scale" else None
         ratio = _ratio(own, other)
         if self.mlp is None or "sign" in pair:
-            return self._signed(ends, states, canonical, edges, kinds, own, ratio, joint)
+            return self._signed(ends, states, canonical, edges, kinds, own, ratio, joint, alive)
         mine, theirs, edge = self.mlp.pieces
         lifted = project(edges, edge)
         if ratio is not None:
@@ -109,10 +111,10 @@ class NormMessages(nn.Module):
             lifted = torch.asinh(lifted)
         sender = F.linear(canonical[far], theirs, self.mlp.first.bias)
         pre = lifted + sender[:, None] + F.linear(canonical[near], mine)[None]
-        total = self.mlp.summed(self.mlp.after(pre), 0)
+        total = self.mlp.summed(self.mlp.after(pre), 0, None if alive is None else alive[:, None])
         return total if own is None else total * own
 
-    def _signed(self, ends, states, canonical, edges, kinds, own, ratio, joint) -> Tensor:
+    def _signed(self, ends, states, canonical, edges, kinds, own, ratio, joint, alive) -> Tensor:
         if self.signed is None:
             raise ValueError(f"kinds: {kinds} was not among those that this network was made for")
         near, far = ends
@@ -123,7 +125,7 @@ class NormMessages(nn.Module):
         z = z * self.signed.sender(sender)[:, None]
         kind = "none" if kinds[near] == "scale" else kinds[near]
         state = canonical[near] if own is not None else states[near]
-        total = self.signed.message(z, kind, 0, state, canonical[near])
+        total = self.signed.message(z, kind, 0, state, canonical[near], alive)
         return total if own is None else total * own
 
 

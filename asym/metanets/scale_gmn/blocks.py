@@ -79,8 +79,11 @@ class MLP(nn.Module):
         """(…, parts · width) → (…, out)."""
         return self.second(self.after(self.first(x)))
 
-    def summed(self, hidden: Tensor, axis: int) -> Tensor:
-        """Σ over an axis of second(hidden), with the linear map after the sum."""
+    def summed(self, hidden: Tensor, axis: int, alive: Tensor | None = None) -> Tensor:
+        """Σ over an axis of second(hidden), with the linear map after the sum; `alive` says which entries count."""
+        if alive is not None:
+            total = F.linear((hidden * alive).sum(axis), self.second.weight)
+            return total + alive.sum(axis) * self.second.bias
         total = F.linear(hidden.sum(axis), self.second.weight)
         return total + hidden.shape[axis] * self.second.bias
 
@@ -150,7 +153,15 @@ class Message(nn.Module):
         self.canonical = Canonical(width, kinds, sign=sign, hidden=width, norm=norm)
         self.free = MLP(parts, width, norm=norm)
 
-    def forward(self, z: Tensor, kind: str, axis: int, state: Tensor | None, canonical: Tensor | None) -> Tensor:
+    def forward(
+        self,
+        z: Tensor,
+        kind: str,
+        axis: int,
+        state: Tensor | None,
+        canonical: Tensor | None,
+        alive: Tensor | None = None,
+    ) -> Tensor:
         """The sum over an axis of z `out in n d`: 1 is over sources, 0 over targets.
 
         Args:
@@ -159,17 +170,20 @@ class Message(nn.Module):
             axis: that of the senders.
             state: the receiver's, `width n d`; None leaves it out (edges with a multiplier of their own).
             canonical: its canonical form.
+            alive: 1 for senders that are there and 0 for padding, `senders n 1`; None if all are.
         """
+        alive = None if alive is None else alive.unsqueeze(1 - axis)
         mlp = self.free if kind in FREE else self.mlp
         pre = F.linear(z if kind in FREE else self.canonical(z, kind), mlp.pieces[-1], mlp.first.bias)
         if self.receiver and state is not None:
             seen = state if kind in FREE or canonical is None else canonical
             pre = pre + F.linear(seen, mlp.pieces[0]).unsqueeze(axis)
         if kind in FREE:
-            return mlp.summed(mlp.after(pre), axis)
+            return mlp.summed(mlp.after(pre), axis, alive)
         lifted = F.linear(z, self.gamma.weight[:, -self.width :])
         if self.receiver and state is not None:
             lifted = lifted + F.linear(state, self.gamma.weight[:, : self.width]).unsqueeze(axis)
+        lifted = lifted if alive is None else lifted * alive
         return (lifted * mlp.second(mlp.after(pre))).sum(axis)
 
 

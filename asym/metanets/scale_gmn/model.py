@@ -68,6 +68,7 @@ class ScaleGMN(Reader):
     """
 
     mixes = True
+    pads = True
 
     def __init__(
         self,
@@ -190,7 +191,7 @@ class ScaleGMN(Reader):
         if self.readout is None:
             raise ValueError("output: 'weights' has no numbers to give; call `edit`")
         states, _ = self.states(stack)
-        return self.readout(states, self.kinds(stack.chain))
+        return self.readout(states, self.kinds(stack.chain), stack.masked_units())
 
     def edit(self, stack: Stack) -> Stack:
         """The stack with new weights.
@@ -225,8 +226,9 @@ class ScaleGMN(Reader):
             edge_updates=self.edge_updates,
             weights=self.editor is not None,
         )
+        alive = stack.masked_units()
         for step, todo in zip(self.rounds, plan):
-            states, edges, back = step(states, edges, back, self.kinds(chain), todo, wires, gains)
+            states, edges, back = step(states, edges, back, self.kinds(chain), todo, wires, gains, alive)
         return states, edges
 
 

@@ -69,8 +69,11 @@ class Readout(nn.Module):
             return frozenset({0, layers} if self.both else {layers})
         return frozenset(range(layers + 1))
 
-    def forward(self, states: Sequence[Tensor], kinds: Sequence[str]) -> Tensor:
-        """(n, out) from states `width n d` of all node layers."""
+    def forward(
+        self, states: Sequence[Tensor], kinds: Sequence[str], alive: Sequence[Tensor | None] | None = None
+    ) -> Tensor:
+        """(n, out) from states `width n d` of all node layers; `alive` as in `ScaleRound.forward`."""
+        alive = alive or [None] * len(states)
         first, last = _side_by_side(states[0]), _side_by_side(states[-1])
         if self.form == "outputs":
             x = torch.cat([self.ends[0](last), self.ends[1](first)], -1) if self.both else last
@@ -78,11 +81,14 @@ class Readout(nn.Module):
         hidden = [h if self.canonical is None else self.canonical(h, k) for h, k in zip(states[1:-1], kinds[1:-1])]
         if self.form == "full":
             total = sum(
-                (self.each.summed(self.each.after(self.each.first(h)), 0) for h in hidden),
+                (self.each.summed(self.each.after(self.each.first(h)), 0, a) for h, a in zip(hidden, alive[1:-1])),
                 torch.zeros_like(states[0][0]),
             )
             return self.head(torch.cat([total, first, last], -1))
-        means = [self.each(h).mean(0) for h in hidden]
+        means = [
+            self.each(h).mean(0) if a is None else (self.each(h) * a).sum(0) / a.sum(0)
+            for h, a in zip(hidden, alive[1:-1])
+        ]
         inside = torch.stack(means).mean(0) if means else torch.zeros_like(states[0][0])
         return self.head(
             torch.cat([inside, self.of_inputs(states[0]).mean(0), self.of_outputs(states[-1]).mean(0)], -1)

@@ -106,6 +106,7 @@ class ScaleRound(nn.Module):
         todo: Round,
         wires: Wires,
         gains: Sequence[Tensor | None],
+        alive: Sequence[Tensor | None],
     ) -> tuple[list[Tensor], list[Edges], list[Edges]]:
         """New states of nodes and edges; those that `todo` leaves out stay as they were.
 
@@ -117,12 +118,13 @@ class ScaleRound(nn.Module):
             todo: what to do.
             wires: how the input networks hang together.
             gains: for each edge layer γ `width n` of the norm behind it, or None.
+            alive: for each node layer 1 for units and 0 for padding, `width n 1`, or None.
         """
         canonical = [self.canonical(h, kind) for h, kind in zip(states, kinds)]
         new_states, new_edges, new_back = list(states), list(edges), list(back_edges)
         for k in sorted(todo.nodes):
             into = [e for e in wires.into(k) if e in todo.forward]
-            found = [self._ahead((k, wires.sources[e - 1]), states, canonical, edges[e - 1], kinds, gains[e - 1])
+            found = [self._ahead((k, wires.sources[e - 1]), states, canonical, edges[e - 1], kinds, gains[e - 1], alive)
                      for e in into]  # fmt: skip
             if self.along is not None:
                 found += [self.along(states[a], kinds[k]) for a, b in wires.skips if b == k]
@@ -134,8 +136,8 @@ class ScaleRound(nn.Module):
                     if e in todo.backward:
                         ends, joint = (k, wires.targets[e - 1]), gains[e - 1] is not None
                         part = (back_edges or edges)[e - 1]
-                        sent = self.back(ends, states, canonical, part, kinds, joint=joint)
-                        found.append(sent / len(states[ends[1]]) if self.mean else sent)
+                        sent = self.back(ends, states, canonical, part, kinds, joint=joint, alive=alive[ends[1]])
+                        found.append(sent / units(states[ends[1]], alive[ends[1]]) if self.mean else sent)
                 if self.against is not None:
                     found += [self.against(states[b], kinds[k]) for a, b in wires.skips if a == k]
                 behind = added(found, states[k])
@@ -152,15 +154,15 @@ class ScaleRound(nn.Module):
                 new_back[k - 1] = self.back_edges(back_edges[k - 1], source, target)
         return new_states, new_edges, new_back
 
-    def _ahead(self, ends: tuple[int, int], states, canonical, edges, kinds, gains) -> Tensor:
+    def _ahead(self, ends: tuple[int, int], states, canonical, edges, kinds, gains, alive) -> Tensor:
         """Messages to the first of two node layers from the second."""
         k, source = ends
         z = project(edges, self.edge.weight) * self.source(states[source])[None]
         if gains is None:
-            total = self.message(z, kinds[k], 1, states[k], canonical[k])
+            total = self.message(z, kinds[k], 1, states[k], canonical[k], alive[source])
         else:
-            total = self.message(z, "scale", 1, None, None)
-        total = total / len(states[source]) if self.mean else total
+            total = self.message(z, "scale", 1, None, None, alive[source])
+        total = total / units(states[source], alive[source]) if self.mean else total
         return total if gains is None or self.normed is None else self.normed(total, gains, kinds[k])
 
 
@@ -208,6 +210,7 @@ class PlainRound(nn.Module):
         todo: Round,
         wires: Wires,
         gains: Sequence[Tensor | None],
+        alive: Sequence[Tensor | None],
     ) -> tuple[list[Tensor], list[Edges], list[Edges]]:
         """As `ScaleRound.forward`; kinds make no difference."""
         new_states, new_edges = list(states), list(edges)
@@ -215,7 +218,8 @@ class PlainRound(nn.Module):
             found, behind = [], None
             for e in wires.into(k):
                 if e in todo.forward:
-                    sent = self._sum(self.message, edges[e - 1], states[wires.sources[e - 1]], 1)
+                    source = wires.sources[e - 1]
+                    sent = self._sum(self.message, edges[e - 1], states[source], 1, alive[source])
                     gain = gains[e - 1]
                     found.append(sent if gain is None or self.normed is None else self.normed(sent, gain))
             if self.along is not None:
@@ -223,7 +227,7 @@ class PlainRound(nn.Module):
             ahead = added(found, states[k])
             if self.back is not None:
                 found = [
-                    self._sum(self.back, edges[e - 1], states[wires.targets[e - 1]], 0)
+                    self._sum(self.back, edges[e - 1], states[wires.targets[e - 1]], 0, alive[wires.targets[e - 1]])
                     for e in wires.out_of(k)
                     if e in todo.backward
                 ]
@@ -244,13 +248,18 @@ class PlainRound(nn.Module):
             new_edges[k - 1] = self.edges.second(self.edges.after(pre))
         return new_states, new_edges, []
 
-    def _sum(self, mlp: MLP, edges: Edges, senders: Tensor, axis: int) -> Tensor:
+    def _sum(self, mlp: MLP, edges: Edges, senders: Tensor, axis: int, alive: Tensor | None) -> Tensor:
         edge, state = mlp.pieces
         pre = project(edges, edge).add_(F.linear(senders, state, mlp.first.bias).unsqueeze(1 - axis))
-        total = mlp.summed(mlp.after(pre), axis)
-        return total / len(senders) if self.mean else total
+        total = mlp.summed(mlp.after(pre), axis, None if alive is None else alive.unsqueeze(1 - axis))
+        return total / units(senders, alive) if self.mean else total
 
 
 def added(parts: Sequence[Tensor], like: Tensor) -> Tensor:
     """The sum of messages, zeros if there are none."""
     return sum(parts[1:], parts[0]) if parts else torch.zeros_like(like)
+
+
+def units(states: Tensor, alive: Tensor | None) -> Tensor | int:
+    """How many units a node layer has, for each network `n 1` if some are padding."""
+    return len(states) if alive is None else alive.sum(0)
