@@ -12,8 +12,11 @@ Kalogeropoulos et al. 2024, arXiv 2406.10685).
 All readers are trained by one protocol (`asym.metanets.fitting`), with as many learning rates tried for each, on
 validation networks; epochs and rates are chosen by Kendall's τ there, and test networks are read once. A reader's name
 may carry add-ons: `gmn+gauge` reads networks whose scalings were removed, `gmn+augment` trains on randomly rescaled
-ones, `gmn+shuffle` on permuted ones; add-ons are for zoos without masks, whose networks have these symmetries. Graph
-readers that respect permutations only (`gmn`) are as wide as makes their parameters those of `scale-gmn`.
+ones, `gmn+shuffle` on permuted ones; these are for zoos without masks, whose networks have these symmetries. Forms of
+graph readers are named alike: `scale-gmn+canonicalise` takes absolute values where signs would be symmetrised (of tanh
+networks), `+receiver` shows messages their receiver, `+no-edges` and `+no-skips` leave out edge updates and skips, and
+`scale-gmn-b+reciprocal`, `+pinv`, `+shipped` are other backward messages. Graph readers that respect permutations only
+(`gmn`) are as wide as makes their parameters those of `scale-gmn`.
 
 With `--arch resnet8` the networks have skips and norms: graph readers go by their streams (`asym.symmetry.residual`),
 in three rounds that read all units, since a step costs some twenty times that on small CNNs. `w-init` is the control
@@ -55,6 +58,10 @@ TABLES = {
 BLIND = ("stats", "stats-boost", "hyper-boost", "flat", "dmc", "deepsets")
 """Readers that need not know how layers hang together."""
 ADDONS = ("gauge", "augment", "shuffle")
+"""What can be done to networks before any reader reads them."""
+BACKWARD = ("reciprocal", "pinv", "shipped")
+FORMS = ("canonicalise", "receiver", "no-edges", "no-skips", *BACKWARD)
+"""Other forms of graph readers."""
 VARIANTS = ("standard", "w", "smaller", "w-zero", "w-init")
 """Families that can be read and that keep drawn starts; `smaller` is standard with as many parameters as w trains."""
 ACTIVATIONS = ("relu", "tanh", "gelu", "silu", "relu-tanh")
@@ -85,7 +92,8 @@ class Config(CommonConfig):
     """Standard deviation of the fixed weights; None is the architecture's table."""
     readers: tuple[str, ...] | None = None
     """Readers: stats stats-boost hyper-boost flat dmc deepsets nfn-np nfn-hnp gmn gmn-b scale-gmn scale-gmn-b, each
-    with +gauge, +augment, +shuffle."""
+    with +gauge, +augment, +shuffle; graph readers with +canonicalise, +receiver, +no-edges, +no-skips, and
+    scale-gmn-b with +reciprocal, +pinv, +shipped."""
     reader_width: int | None = None
     """Channels of scale-gmn."""
     epochs: int | None = None
@@ -116,6 +124,8 @@ class Config(CommonConfig):
             check_names("readers", self.readers, None)
             for reader in self.readers:
                 check_reader(reader)
+                if self.arch != "small-cnn" and set(reader.split("+")) & set(BACKWARD):
+                    raise InputError(f"--readers: {reader} reads chains of layers, {self.arch} is none")
         for flag, least in (("networks", 20), ("zoo_epochs", 1), ("reader_width", 1), ("epochs", 1), ("repeats", 1)):
             check_least(flag.replace("_", "-"), getattr(self, flag), least)
         check_least("batch-size", self.batch_size, 1)
@@ -142,13 +152,31 @@ def check_reader(text: str) -> None:
     name, *addons = text.split("+")
     check_choice("readers", name, METANETS)
     for addon in addons:
-        check_choice("readers", addon, ADDONS)
+        check_choice("readers", addon, (*ADDONS, *FORMS))
+        if addon in FORMS and addon not in forms_of(name):
+            valid = ", ".join((*ADDONS, *forms_of(name)))
+            raise InputError(f"--readers: {name} has no form {addon}; it takes {valid}")
     if len(set(addons)) < len(addons):
         raise InputError(f"--readers: an add-on twice in {text}")
+    if len(set(addons) & set(BACKWARD)) > 1:
+        raise InputError(f"--readers: {text} has two forms of backward messages")
     if addons and name == "hyper-boost":
         raise InputError(f"--readers: {text} reads no weights, to which add-ons would be done")
     if name.endswith("boost") and {"augment", "shuffle"} & set(addons):
         raise InputError(f"--readers: {text} is fitted once, only +gauge has a meaning")
+
+
+def forms_of(name: str) -> tuple[str, ...]:
+    """Other forms that a reader has, by its name without add-ons."""
+    if "gmn" not in name:
+        return ()
+    own = ("canonicalise", "receiver") if name.startswith("scale") else ()
+    return (*own, "no-edges", "no-skips", *(BACKWARD if name == "scale-gmn-b" else ()))
+
+
+def moves_networks(reader: str) -> bool:
+    """Whether a reader's add-ons change networks in ways that masks do not allow."""
+    return bool(set(reader.split("+")) & set(ADDONS))
 
 
 ROOMS = Rooms("metanet_setup", "metanet_work", plan="metanet_estimate", text="metanet_tables")

@@ -45,6 +45,14 @@ VAL_SHARE, TEST_SHARE = 0.15, 0.25
 MOVED_RATIO = 4.0
 """Test networks are rescaled, and networks of `+augment` in training, by factors in [1/4, 4], as many as are large."""
 MOVES = ("permuted", "rescaled")
+FORM_OPTIONS: dict[str, dict[str, Any]] = {
+    "canonicalise": {"sign": "canonicalise"},
+    "receiver": {"receiver": True},
+    "no-edges": {"edge_updates": False},
+    "no-skips": {"skip": False},
+    **{form: {"backward": form} for form in ("reciprocal", "pinv", "shipped")},
+}
+"""What forms of graph readers are to their class."""
 RESIDUAL_GRAPH = {"rounds": 3, "readout": "full"}
 """How graph readers read residual networks: as many rounds as layers would cost three times that."""
 
@@ -144,7 +152,9 @@ def make_reader(reading: Reading, zoo: Zoo) -> Any:
     """The reader at its start."""
     name, *addons = reading.reader.split("+")
     allowed = options_of(name)
-    options: dict[str, Any] = {addon: MOVED_RATIO if addon == "augment" else True for addon in addons}
+    options: dict[str, Any] = {}
+    for addon in addons:
+        options |= FORM_OPTIONS.get(addon, {addon: MOVED_RATIO if addon == "augment" else True})
     chains = [stack.chain for stack in zoo.stacks]
     if "trained" in allowed:
         options["trained"] = trained_entries(zoo.zoo)

@@ -17,7 +17,7 @@ from asym.populations.zoo_nets import LABELS, ZOO, ZooPlan, labels_config
 from asym.store import config_hash
 from studies import metanet_files
 from studies.checks import InputError
-from studies.metanet import TABLES, Config
+from studies.metanet import TABLES, Config, moves_networks
 from studies.metanet_read import KIND, TEST_SHARE, VAL_SHARE, Reading, reader_seed
 from studies.setup import DataArgs, check_places, check_stored, resolve_device
 
@@ -182,7 +182,7 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
     if not own and config.readers is None:
         readers = tuple(reader for reader in readers if "+" not in reader)
     if architecture.variant.masked:
-        readers = tuple(reader for reader in readers if "+" not in reader)
+        readers = tuple(reader for reader in readers if not moves_networks(reader))
     columns = {
         "study": "metanet",
         "preset": config.preset,

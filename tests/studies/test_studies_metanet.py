@@ -229,6 +229,27 @@ def test_presets_are_what_they_promise():
     assert len(laptop.lrs) == len(laptop.tree_lrs)
 
 
+def test_forms_of_graph_readers_are_what_they_say(study):
+    folder, _ = study
+    readers = ("scale-gmn", "scale-gmn+canonicalise", "scale-gmn+receiver", "scale-gmn+no-edges", "gmn+no-skips+gauge",
+               "scale-gmn-b+shipped")  # fmt: skip
+    settings = config(folder, readers=readers, variants=("w", "standard"))
+    prepared = metanet.ROOMS.prepare(settings)
+    found = {}
+    for item in items(settings, prepared):
+        some = reading(settings, prepared, item, 1e-3, 0)
+        found.setdefault(item.reader, make_reader(some, open_zoo(some.runs, some.zoo)))
+    assert found["scale-gmn+receiver"].rounds[0].message.receiver
+    assert not found["scale-gmn"].rounds[0].message.receiver
+    assert found["scale-gmn+no-edges"].rounds[0].edges is None
+    assert found["gmn+no-skips+gauge"].rounds[0].skip is None
+    assert found["gmn+no-skips+gauge"].gauge
+    assert found["scale-gmn-b+shipped"].form == "shipped"
+    masked, plain = (family.readers for family in prepared.families)
+    assert plain == readers
+    assert masked == tuple(reader for reader in readers if "gauge" not in reader)
+
+
 def test_rates_are_as_many_for_trees(study):
     folder, _ = study
     prepared = metanet.ROOMS.prepare(config(folder))
@@ -242,6 +263,14 @@ def test_rates_are_as_many_for_trees(study):
         (["--readers", "gnn"], "gmn"),
         (["--readers", "gmn+scale"], "gauge"),
         (["--readers", "gmn+gauge+gauge"], "twice"),
+        (
+            ["--readers", "gmn+receiver"],
+            "gmn has no form receiver; it takes gauge, augment, shuffle, no-edges, no-skips",
+        ),
+        (["--readers", "flat+no-skips"], "flat has no form no-skips; it takes gauge, augment, shuffle\n"),
+        (["--readers", "scale-gmn+pinv"], "scale-gmn has no form pinv"),
+        (["--readers", "scale-gmn-b+pinv+shipped"], "two forms of backward"),
+        (["--readers", "scale-gmn-b+pinv", "--arch", "resnet8"], "reads chains of layers"),
         (["--readers", "hyper-boost+gauge"], "reads no weights"),
         (["--readers", "stats-boost+augment"], "fitted once"),
         (["--readers", "gmn", "gmn"], "named twice"),
