@@ -14,6 +14,9 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b on the last axis, `… inputs` → `… outputs`; blocks may come first in all three."""
     if weight.ndim == 2:
         return F.linear(x, weight, bias)
+    if x.ndim == 3 and x.shape[1] < weight.shape[1]:  # so that the gradient of the weight lies as the weight does
+        turned = torch.bmm(weight, x.mT) if bias is None else torch.baddbmm(bias[..., None], weight, x.mT)
+        return turned.mT
     rows = x if x.ndim == 3 else x.flatten(1, -2)
     y = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
     return y if x.ndim == 3 else fresh_view(y, (*x.shape[:-1], y.shape[-1]))
@@ -48,6 +51,8 @@ class Mix(nn.Module):
 
     def forward(self, x: Tensor, factors: Tensor | None = None) -> Tensor:
         """`… inputs` → `… outputs`, inputs times factors first."""
+        if factors is not None and x.ndim == factors.ndim + 1:  # a row a network
+            x, factors = x * factors[..., None, :], None
         weight = self._times(factors)
         if self.up is None:
             return affine(x, weight, self.bias)

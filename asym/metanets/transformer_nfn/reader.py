@@ -71,6 +71,12 @@ class Branch(nn.Module):
         return F.layer_norm(torch.cat(numbers, -1), self.norm.normalized_shape) * weight + bias
 
     @torch.no_grad()
+    def settle(self) -> None:
+        """Keep large coefficients in the order in memory in which products with composed attention read them."""
+        for weight in self.invariant.terms.wide.values():
+            weight.data = weight.data.movedim(-4, -2).contiguous().movedim(-2, -4)
+
+    @torch.no_grad()
     def observe(self, x: Weights) -> None:
         """Set the sizes of sources in each layer, from the first to the last."""
         attention = Composed(x)
@@ -155,6 +161,7 @@ class TransformerNFN(Reader):
             branches = [self._branch(encoder, **kind) for _ in encoder.names]
             self.blocks = stacked(branches)
             keep_names(self, "blocks", len(branches))
+            self.blocks.settle()
             inner = len(branches) * width * (2 if probes else 1)
             self.head = nn.Sequential(
                 nn.LayerNorm(inner), *_step(inner, width), *_step(width, width), nn.Linear(width, width)

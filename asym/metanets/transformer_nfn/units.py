@@ -59,6 +59,9 @@ class UnitBranch(nn.Module):
         weight, bias = (t[..., None, :] for t in (self.norm.weight, self.norm.bias))
         return F.layer_norm(numbers, self.norm.normalized_shape) * weight + bias
 
+    def settle(self) -> None:
+        """Nothing is large here."""
+
     @torch.no_grad()
     def observe(self, x: Weights) -> None:
         """Set the sizes of all entries of tokens: root mean squares over these networks and their units."""
