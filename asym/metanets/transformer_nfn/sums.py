@@ -33,7 +33,7 @@ class RowSums(Function):
         seen = torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
         keep, across, shift = ctx.needs_input_grad[0], weight.mT, shift.contiguous()
         masks, parts = [], []
-        for some in _groups(*x.shape[:2], x.shape[2] * weight.shape[1]):
+        for some in _groups(x.shape[0], x.shape[1], x.shape[2] * weight.shape[1]):
             own = x[some]
             y = torch.bmm(own.flatten(1, 2), across[some[0]]).unflatten(1, own.shape[1:3])
             y.gt_(-shift[some][:, :, None])
@@ -63,7 +63,7 @@ class PlaneSums(Function):
         even = flat.unflatten(-1, plane.shape[-2:])
         columns = columns.contiguous()
         masks, parts = [], []
-        for some in _groups(*plane.shape[:2], rows[0, 0].numel() * columns.shape[-1]):
+        for some in _groups(plane.shape[0], plane.shape[1], rows[0, 0].numel() * columns.shape[-1]):
             if plane.shape[2] == 1:
                 y = torch.addcmul(columns[some][..., None, :], wide[some[0]][..., None], even[some])
             else:
