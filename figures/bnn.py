@@ -104,9 +104,9 @@ def _kinds(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Variational rows by KL weight and family, with a title that says in what they differ from each other."""
     columns = [c for c in ("kl_weight", "log_variance", "guide", "rank", "prior", "lr", "width") if c in rows]
     settings = rows[columns].astype(object).where(rows[columns].notna(), "")
-    others = settings.loc[rows["variant"] != "standard-equal", "width"] if "width" in settings else []
-    if len(others):  # a width found by equal size is the variant's, not a setting of the panel
-        settings.loc[rows["variant"] == "standard-equal", "width"] = others.iloc[0]
+    equal = rows["variant"] == "standard-equal"
+    if "width" in settings and not equal.all():  # a width found by equal size is the variant's, not the panel's
+        settings.loc[equal, "width"] = settings.loc[~equal, "width"].iloc[0]
     differ = [c for c in columns[1:] if settings[c].map(str).nunique() > 1]
     out = []
     for key, part in rows.groupby([settings[c] for c in ["kl_weight", *differ]], sort=True):

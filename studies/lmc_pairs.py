@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -164,7 +164,7 @@ def measure_pair(task: Task) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
         wall = trained.wall_s + float(state["wall_s"])
         key = {**task.columns, "alignment": alignment}
         diverged = {"diverged_a": trained.diverged[0], "diverged_b": trained.diverged[-1]}
-        apart = distances(*networks, permutations_of(run.tensors()), data)
+        apart = distances(networks, permutations_of(run.tensors()), data)
         rows.append({**key, **state["row"], **apart, **diverged, "wall_s": round(wall, 3)})
         curves += [{**key, **point} for point in curve.to_dict("records")]
         tick(PATH_EPOCHS)
@@ -179,7 +179,7 @@ def measure_checkpoints(task: CheckpointTask) -> tuple[list[dict[str, Any]], lis
     for alignment in task.alignments:
         tensors, tables, state = _measure(networks, data, task, alignment, diverged=False)
         key = {**task.columns, "alignment": alignment}
-        row = state["row"] | distances(*networks, permutations_of(tensors), data)
+        row = state["row"] | distances(networks, permutations_of(tensors), data)
         rows.append({**key, **row, "diverged_a": 0, "diverged_b": 0, "wall_s": round(state["wall_s"], 3)})
         curves += [{**key, **point} for point in tables["curve"].to_dict("records")]
         tick(PATH_EPOCHS)
@@ -245,11 +245,12 @@ def permutations_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
-def distances(a: nn.Module, b: nn.Module, permutations: Mapping[str, Tensor], data: Data) -> dict[str, float]:
-    """L2 distance between the parameters of two plain networks, `b` permuted first, and their root mean square norm.
+def distances(networks: Sequence[nn.Module], permutations: Mapping[str, Tensor], data: Data) -> dict[str, float]:
+    """L2 distance between the parameters of two plain networks, the second permuted first, and their RMS norm.
 
     Constants of masked networks are the same in both: they add nothing to the distance, but they do to the norm.
     """
+    a, b = networks
     layout = Layout.of(a.named_parameters())
     first, second = (layout.flatten(dict(network.named_parameters())) for network in (a, b))
     if permutations:
