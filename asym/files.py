@@ -14,7 +14,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _TEMPORARY = re.compile(r"^\.tmp-(?P<pid>\d+)-(?P<host>[0-9a-f]{8})-[0-9a-f]{8}-")
@@ -65,6 +65,11 @@ def sha256_file(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sha256_files(files: Iterable[Path]) -> list[tuple[str, str]]:
+    """Names and checksums of files, in order of their names: what names a folder of data."""
+    return [(file.name, sha256_file(file)) for file in sorted(files)]
 
 
 def temporary_name(name: str) -> str:

@@ -78,7 +78,7 @@ def _time_step(config: Config, prepared: Prepared, item: Item) -> float:
     zoo = random_zoo(prepared, item, config.batch_size) if config.files is None else some_of(config)
     reader = make_reader(some, zoo).train()
     stacks = [reader.ahead(stack) for stack in zoo.stacks]
-    target = torch.zeros(config.batch_size, 1)
+    target = torch.zeros(sum(len(stack) for stack in stacks), 1)
     times = []
     for _ in range(2):
         start = time.perf_counter()
@@ -90,7 +90,8 @@ def _time_step(config: Config, prepared: Prepared, item: Item) -> float:
 def some_of(config: Config) -> Zoo:
     """As many networks of a published zoo as a batch."""
     assert config.files is not None
-    zoo = by_activation(open_files(config.files).take(np.arange(config.batch_size)))
+    found = open_files(config.files)
+    zoo = by_activation(found.take(np.arange(min(len(found), config.batch_size))))
     known = [name for name in HYPER if name in zoo.table]
     return Zoo(zoo, stacks_of(zoo, known), zoo.table["test_acc"].to_numpy(dtype=float))
 

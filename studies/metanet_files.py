@@ -17,6 +17,7 @@ from typing import Any
 
 from asym.data.zoo_files import load_asymmetric_zoo, load_small_cnn_zoo
 from asym.data.zoos import NetworkZoo
+from asym.files import sha256_files
 from asym.metanets.zoo_stack import FOREIGN
 from asym.names import METANETS
 from asym.populations import cached
@@ -35,9 +36,15 @@ TRAINED_ONLY = ("networks", "zoo_epochs", "dataset", "kappa", "train_size")
 
 
 def zoo_config(folder: Path) -> dict[str, Any]:
-    """What names the run of a folder of files: their names and sizes."""
-    files = sorted(file for file in folder.iterdir() if file.is_file())
-    return {"version": VERSION, "files": [[file.name, file.stat().st_size] for file in files]}
+    """What names the run of a folder of files: their names and contents."""
+    stats = [(file, file.stat()) for file in sorted(folder.iterdir()) if file.is_file()]
+    files = tuple((file, stat.st_size, stat.st_mtime_ns) for file, stat in stats)
+    return {"version": VERSION, "files": [list(pair) for pair in _contents(files)]}
+
+
+@functools.lru_cache(maxsize=4)
+def _contents(files: tuple[tuple[Path, int, int], ...]) -> list[tuple[str, str]]:
+    return sha256_files(file for file, _, _ in files)
 
 
 @functools.lru_cache(maxsize=1)
@@ -80,6 +87,18 @@ def check(config: Config) -> None:
         raise InputError(f"--files: {config.files} is not a folder")
 
 
+def _opened(folder: Path) -> NetworkZoo:
+    """The zoo; what is wrong with its files is bad input that names the folder."""
+    try:
+        zoo = open_files(folder)
+        if not len(zoo):
+            raise ValueError("no network with finite weights")
+        return zoo
+    except (KeyError, IndexError, ValueError, OSError) as error:
+        reason = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        raise InputError(f"--files: {folder}: {reason}") from error
+
+
 def facts(config: Config, readers: tuple[str, ...]) -> tuple[str, tuple[str, ...], dict[str, Any]]:
     """Hash of the zoo's run, the readers that can read it, and its columns in tables.
 
@@ -87,7 +106,7 @@ def facts(config: Config, readers: tuple[str, ...]) -> tuple[str, tuple[str, ...
         InputError: for a reader, named by the user, that cannot read it.
     """
     assert config.files is not None
-    zoo = open_files(config.files)
+    zoo = _opened(config.files)
     known = [name for name in HYPER if name in zoo.table]
     chains = zoo.about["arch"] != FOREIGN
     able = tuple(r for r in readers if (chains or r in BLIND) and (known or not r.startswith("hyper")))

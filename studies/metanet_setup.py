@@ -129,8 +129,9 @@ def prepare(config: Config) -> Prepared:
         zoo, readers, columns = metanet_files.facts(config, defaults.readers)
         defaults = dataclasses.replace(defaults, networks=columns["networks"])
         _check_sizes(config, defaults)
-        family = Family("files", None, (), zoo, readers, columns)
-        return Prepared((family,), defaults, data_args, device)
+        prepared = Prepared((Family("files", None, (), zoo, readers, columns),), defaults, data_args, device)
+        check_stored(config, [*stored(config, prepared), (ZOO, metanet_files.zoo_config(config.files))])
+        return prepared
     _check_sizes(config, defaults)
     data = data_args.load()
     if data.domain != "images":
@@ -183,6 +184,11 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
         readers = tuple(reader for reader in readers if "+" not in reader)
     if architecture.variant.masked:
         readers = tuple(reader for reader in readers if not moves_networks(reader))
+        if not readers:
+            raise InputError(
+                f"--readers: {' '.join(defaults.readers)} move networks along symmetries, which zoos with masks do not "
+                f"have; for {variant} take readers without +gauge, +augment and +shuffle"
+            )
     columns = {
         "study": "metanet",
         "preset": config.preset,

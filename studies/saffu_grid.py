@@ -99,7 +99,9 @@ def designs(base: Sizes, vocabulary: int, randomly: int, seed: int) -> Iterator[
                              tuple(changed.items()))  # fmt: skip
     for number in range(randomly):
         generator = numpy_generator(seed, "saffu", "design", number)
-        drawn = {name: values[int(generator.integers(len(values)))] for name, values in choices.items()}
+        drawn: dict[str, Any] = {"radius": 0, "block": 0}
+        while drawn["radius"] + drawn["block"] == 0:  # a model needs one of them
+            drawn = {name: values[int(generator.integers(len(values)))] for name, values in choices.items()}
         yield Design(f"random {number}", "", tuple(drawn.items()))
 
 

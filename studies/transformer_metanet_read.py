@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from asym.data.zoos import NetworkZoo, split_runs
+from asym.files import sha256_files
 from asym.metanets import Protocol, Scale, Stack, build, fit, predict
 from asym.metanets.transformer_nfn.baselines import TRANSFORMER_READERS
 from asym.metanets.transformer_nfn.files import load_files
@@ -129,10 +130,10 @@ def open_files(folder: str, heads: int) -> Zoo:
 
 
 def files_fingerprint(folder: str, heads: int) -> str:
-    """What names a folder of files: their names and sizes, and the number of heads."""
+    """What names a folder of files: their names and contents, and the number of heads."""
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"--files: {folder} is not a folder")
-    files = [[file.name, file.stat().st_size] for file in sorted(Path(folder).glob("*.pt"))]
+    files = [list(pair) for pair in sha256_files(Path(folder).glob("*.pt"))]
     return config_hash({"files": files, "heads": heads})
 
 

@@ -263,6 +263,7 @@ def test_rates_are_as_many_for_trees(study):
         (["--readers", "gnn"], "gmn"),
         (["--readers", "gmn+scale"], "gauge"),
         (["--readers", "gmn+gauge+gauge"], "twice"),
+        (["--variants", "w", "--readers", "gmn+gauge"], "--readers: gmn+gauge move networks along symmetries"),
         (
             ["--readers", "gmn+receiver"],
             "gmn has no form receiver; it takes gauge, augment, shuffle, no-edges, no-skips",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from published_zoos import asymmetric_files, small_cnn_files
 
-from asym.store import config_hash, read_table
+from asym.store import CorruptRun, config_hash, read_table
 from studies import metanet, metanet_files
 from studies.metanet_read import open_zoo
 
@@ -33,6 +33,14 @@ def test_the_small_cnn_zoo_is_read_like_a_zoo_of_our_own(tmp_path):
     assert {"lr", "weight_decay"} <= set(zoo.table)
     again = metanet.run(given)
     assert again.equals(rows)
+    # A zoo smaller than a reader's batch is estimated by what there is of it.
+    assert metanet.main(["--preset", "smoke", "--files", str(files), "--dry-run", "--readers", "gmn",
+                         "--runs", str(tmp_path / "none"), "--out", str(tmp_path / "none")]) == 0  # fmt: skip
+    # Damage of the kept zoo is found before work starts.
+    tensors = next((tmp_path / "runs").glob("zoo*/**/*.safetensors"))
+    tensors.write_bytes(tensors.read_bytes()[:-8])
+    with pytest.raises(CorruptRun, match="retrain"):
+        metanet.ROOMS.prepare(given)
     assert read_table(tmp_path / "results" / "metanet_zoos.csv")["kept"].tolist() == [30]
 
 
@@ -74,4 +82,16 @@ def test_other_files_are_another_zoo(tmp_path):
     before = metanet_files.zoo_config(tmp_path)
     assert metanet_files.zoo_config(tmp_path) == before
     asymmetric_files(tmp_path, (50.0, 60.0, 70.0))
+    assert metanet_files.zoo_config(tmp_path) != before
+
+
+def test_changed_contents_are_another_zoo_though_names_and_sizes_stay(tmp_path):
+    asymmetric_files(tmp_path, (50.0, 60.0))
+    before = metanet_files.zoo_config(tmp_path)
+    first = min(tmp_path.glob("*.pt"))
+    size = first.stat().st_size
+    data = bytearray(first.read_bytes())
+    data[size // 2] ^= 1
+    first.write_bytes(bytes(data))
+    assert first.stat().st_size == size
     assert metanet_files.zoo_config(tmp_path) != before

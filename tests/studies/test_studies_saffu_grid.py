@@ -142,3 +142,9 @@ def test_the_part_runs_and_runs_again(tmp_path):
 def test_the_grid_is_done_only_if_it_is_asked_for():
     assert "grid" not in saffu.Config().parts
     assert "grid" in saffu.PARTS
+
+
+def test_no_design_is_without_a_context():
+    found = list(designs(Sizes(64, 32, 16, 0), 1000, 200, seed=0))
+    assert all(dict(d.values)["radius"] + dict(d.values)["block"] > 0 for d in found)
+    assert any(dict(d.values)["radius"] == 0 for d in found[1:])
