@@ -55,7 +55,7 @@ def accuracy(seeds: int = 10, epochs: int = 30, side: int = 16, lr: float = 3e-3
         trained = train_chunk(architecture, [Member(seed, 0, Recipe(lr=lr, epochs=epochs))], data, plan)
         ours.append(evaluate(trained.theta[0])["test"])
         other = architecture.build(seed)
-        plain_epoch(other, data, batch_size=128, lr=lr, epochs=epochs)
+        plain_epoch(other, data, batch_size=128, lr=lr, epochs=epochs, order=seed)
         plain.append(evaluate(layout.flatten(other.state_dict()))["test"])
     rows = []
     for i, what in enumerate(("loss", "accuracy")):

@@ -32,10 +32,13 @@ class Images(Dataset):
         return self.transform(self.images[index]), self.labels[index]
 
 
-def plain_epoch(network: nn.Module, data: ImageData, *, batch_size: int, lr: float, epochs: int = 1) -> float:
-    """Train for some epochs; returns the last epoch's mean loss."""
+def plain_epoch(
+    network: nn.Module, data: ImageData, *, batch_size: int, lr: float, epochs: int = 1, order: int = 0
+) -> float:
+    """Train for some epochs, on images in an order drawn by a seed; returns the last epoch's mean loss."""
     optimizer = torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=0.0)
-    loader = DataLoader(Images(data), batch_size=batch_size, shuffle=True, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(order)
+    loader = DataLoader(Images(data), batch_size=batch_size, shuffle=True, generator=generator)
     network.train()
     total = 0.0
     for _ in range(epochs):
