@@ -80,7 +80,7 @@ class Config(CommonConfig):
     kappa: float | None = None
     """κ of every masked layer, instead of the architecture's table."""
     swaps: bool = True
-    """Measure the cost of exchanging two units of mlp and resnet8."""
+    """Whether the cost of exchanging two units of mlp and resnet8 is measured; --no-swaps leaves it out."""
     swap_kappas: tuple[float, ...] | None = None
     """κ of the networks whose units are exchanged."""
     swap_n_fix: tuple[float, ...] | None = None

@@ -60,6 +60,9 @@ class Config(CommonConfig):
 
     zoos: tuple[str, ...] = ZOOS
     """Zoos: one-seed many-seeds."""
+    dataset: str | None = None
+    """digits, fashion_mnist, mnist, cifar10, cifar100, imagefolder:PATH, the texts docstrings and ag_news, characters
+    for language models, or `package.module:loader`."""
     arch: str = "transformer-plain"
     """Transformers: transformer-plain as published; transformer, the ordinary one with residual connections, biases and
     norms with scale and shift; transformer-causal, a language model (--dataset characters)."""

@@ -184,7 +184,7 @@ class _Reader:
                 if self.value is not None:
                     raise ValueError(
                         f"module: takes a second input or constant {node.name!r}; "
-                        "of a masked network give the plain form"
+                        "of a masked network give the plain form, BatchNorm and skips are for residual_of"
                     )
                 self.value = node
             elif node.op == "call_function":
@@ -288,6 +288,10 @@ def check_tensors(chain: Frame, tensors: Any, *, lead: int | None = None, finite
         front = actual[: len(actual) - len(shape)]
         found = front if found is None else found
         wrong = lead is not None and len(front) != lead
+        if wrong and actual == shape:
+            raise ValueError(
+                f"tensors: {name!r} has shape {actual}, of one network; an axis of networks is missing in front"
+            )
         if actual[len(front) :] != shape or front != found or wrong:
             raise ValueError(f"tensors: {name!r} has shape {actual}, the chain says {(*found, *shape)}")
         if finite and not torch.isfinite(tensors[name]).all():

@@ -134,6 +134,8 @@ def test_tensors_are_checked_against_the_chain():
         check_tensors(chain, {name: t for name, t in tensors.items() if name != "2.bias"})
     with pytest.raises(ValueError, match=r"'2.bias' has shape \(4, 3\)"):
         check_tensors(chain, tensors | {"2.bias": torch.zeros(4, 3)})
+    with pytest.raises(ValueError, match="an axis of networks is missing"):
+        check_tensors(chain, {name: t[0] for name, t in tensors.items()}, lead=1)
     tensors["2.weight"][3, 0, 0, 0, 0] = float("nan")
     with pytest.raises(ValueError, match=r"NaN.*1 of 5 networks, the first is network 3"):
         check_tensors(chain, tensors, finite=True)
