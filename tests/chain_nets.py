@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from asym.metanets import Chain, Stack, chain_of
+from asym.metanets import Chain, Stack, accumulate, chain_of
 from asym.models import build
 from asym.seeds import torch_generator
 
@@ -81,3 +81,15 @@ def random_stack(chain: Chain, n: int = 6, seed: int = 0, dtype=torch.float64, *
 def run(network: nn.Module, tensors: dict[str, torch.Tensor], index: int, x: torch.Tensor) -> torch.Tensor:
     """The output of one network of a stack."""
     return torch.func.functional_call(network, {name: t[index] for name, t in tensors.items()}, (x,))
+
+
+def train(model, stack, steps=3):
+    """A reader after a few steps towards random targets, in evaluation mode."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    targets = torch.rand(len(stack), model.out, generator=torch_generator(0, "targets"), dtype=torch.float64)
+    model.train()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        accumulate(model, stack, targets, torch.nn.functional.mse_loss)
+        optimizer.step()
+    return model.eval()

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from asym.symmetry.factoring import common_factors, consecutive_runs, piece_ends, piece_sizes
 from asym.symmetry.nodes import BRANCHES, CONCAT, FREE, PINNED, PRODUCT, Node, Nodes
 
 
@@ -69,13 +70,13 @@ class Axes(Nodes):
         elif BRANCHES in (a.kind, b.kind):
             self._unify_branches(a, b)
         elif len(pieces_a := self.pieces(a)) > 1 or len(self.pieces(b)) > 1:
-            ends = {end for pieces in (pieces_a, self.pieces(b)) for end in _ends([p.size for p in pieces])}
-            self._unify_parts(a, b, _gaps(sorted(ends)), self.split_concat)
+            ends = {end for pieces in (pieces_a, self.pieces(b)) for end in piece_ends([p.size for p in pieces])}
+            self._unify_parts(a, b, piece_sizes(sorted(ends)), self.split_concat)
             a, b = self.find(a), self.find(b)
             if a.kind == b.kind == CONCAT and [p.size for p in a.parts] == [p.size for p in b.parts]:
                 b.link = a  # so that families over a and over b meet
         else:
-            sizes = _common_factors([f.size for f in self.factors(a)], [f.size for f in self.factors(b)])
+            sizes = common_factors([f.size for f in self.factors(a)], [f.size for f in self.factors(b)])
             if sizes is None:
                 self.pin(a)
                 self.pin(b)
@@ -208,7 +209,7 @@ class Axes(Nodes):
                 selector = self.find(first)
                 if selector.kind != CONCAT:
                     return [self.product([part, *rest]) for part in parts]
-                groups = _runs([p.size for p in selector.parts], [part.size for part in parts])
+                groups = consecutive_runs([p.size for p in selector.parts], [part.size for part in parts])
                 if groups is not None:
                     return [
                         self.product([part, *(self.restrict(f, selector, keep, part) for f in rest)])
@@ -240,7 +241,7 @@ class Axes(Nodes):
         selector = self.find(dims[dim])
         keeps = None
         if selector.kind == CONCAT:
-            keeps = _runs([p.size for p in selector.parts], list(sizes))
+            keeps = consecutive_runs([p.size for p in selector.parts], list(sizes))
         result = []
         for i, part in enumerate(parts):
             others = [d if keeps is None else self.restrict(d, selector, keeps[i], part) for d in dims]
@@ -268,43 +269,3 @@ class Axes(Nodes):
         node.kind, node.selector, node.parts, node.parents = BRANCHES, selector, list(parts), []
         for family in families:
             self._branch(family, selector, [[part] for part in parts])
-
-
-def _ends(sizes: Sequence[int]) -> list[int]:
-    total, ends = 0, []
-    for size in sizes:
-        total += size
-        ends.append(total)
-    return ends
-
-
-def _gaps(ends: Sequence[int]) -> list[int]:
-    return [end - start for start, end in zip([0, *ends], ends)]
-
-
-def _runs(sizes: Sequence[int], wanted: Sequence[int]) -> list[list[int]] | None:
-    """Which consecutive pieces of these sizes make up pieces of the wanted sizes; None where they do not."""
-    ends, starts = _ends(sizes), [0, *_ends(sizes)]
-    runs, start = [], 0
-    for end in _ends(wanted):
-        if start not in starts or end not in ends:
-            return None
-        runs.append(list(range(starts.index(start), ends.index(end) + 1)))
-        start = end
-    return runs
-
-
-def _common_factors(a: Sequence[int], b: Sequence[int]) -> list[int] | None:
-    """The sizes of the coarsest product that refines both products; None where there is none."""
-    queue_a, queue_b, result = list(a), list(b), []
-    while queue_a and queue_b:
-        x, y = queue_a.pop(0), queue_b.pop(0)
-        small = min(x, y)
-        if x % small or y % small:
-            return None
-        result.append(small)
-        if x > small:
-            queue_a.insert(0, x // small)
-        if y > small:
-            queue_b.insert(0, y // small)
-    return result

@@ -31,6 +31,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind
 
+from asym.symmetry.exported import exported
+
 SYMMETRIES = {
     "relu": "scale",
     "leaky_relu": "scale",
@@ -158,12 +160,7 @@ def chain_of(module: nn.Module, example_input: Tensor) -> Chain:
     Raises:
         ValueError: if an operation is none that a chain may have, or the network branches; names the operation.
     """
-    training = {m: m.training for m in module.modules()}
-    try:
-        program = torch.export.export(module.eval(), (example_input,), strict=False)
-    finally:
-        for m, mode in training.items():
-            m.training = mode
+    program = exported(module, example_input)
     names = {s.arg.name: s.target for s in program.graph_signature.input_specs if s.kind == InputKind.PARAMETER}
     return _Reader(names).read(program.graph)
 

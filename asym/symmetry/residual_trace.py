@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind
 
 from asym.symmetry.chain import FLATTENS, POOLS, SYMMETRIES, TRANSPARENT, ChainLayer
+from asym.symmetry.exported import exported
 from asym.symmetry.residual import Node, Residual, Write, join_streams
 
 
@@ -38,12 +38,7 @@ def residual_of(module: nn.Module, example_input: Tensor) -> Residual:
     Raises:
         ValueError: if an operation is none that such a network may have, or a norm does not follow a layer; names it.
     """
-    training = {m: m.training for m in module.modules()}
-    try:
-        program = torch.export.export(module.eval(), (example_input,), strict=False)
-    finally:
-        for m, mode in training.items():
-            m.training = mode
+    program = exported(module, example_input)
     tensors = (InputKind.PARAMETER, InputKind.BUFFER)
     names = {s.arg.name: str(s.target) for s in program.graph_signature.input_specs if s.kind in tensors}
     return _Walk(names, _sizes(module)).read(program.graph)

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from chain_nets import chain
+from chain_nets import chain, train
 from chain_nets import random_stack as random_chains
 from residual_nets import NETS, SHAPE, batch_network, network, random_stack, resnet8
 
-from asym.metanets import NFN, ScaleGMN, Stack, accumulate, build, matched_width, predict, residual_of
+from asym.metanets import NFN, ScaleGMN, Stack, build, matched_width, predict, residual_of
 from asym.metanets.scale_gmn.normed import relative
 from asym.models import build as build_network
 from asym.seeds import torch_generator
@@ -42,24 +42,13 @@ def error(model, stack, after):
     return float(((a - b).abs().max(0).values / spread).max())
 
 
-def train(model, stack, steps=2):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    targets = torch.rand(len(stack), 1, generator=torch_generator(0, "targets"), dtype=torch.float64)
-    model.train()
-    for _ in range(steps):
-        optimizer.zero_grad()
-        accumulate(model, stack, targets, torch.nn.functional.mse_loss)
-        optimizer.step()
-    return model.eval()
-
-
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_invariance_before_and_after_training(name, direction):
     model, stack = make(name, direction=direction, **SHORT), random_stack(name)
     for _ in range(2):
         assert error(model, stack, moved(stack)) < LIMIT
-        train(model, stack)
+        train(model, stack, steps=2)
     assert error(model, stack, moved(stack, permute=False)) < LIMIT
 
 
@@ -91,7 +80,7 @@ def test_permutations_alone(name, direction):
     for _ in range(2):
         assert error(model, stack, moved(stack, scale=False)) < LIMIT
         assert error(model, stack, moved(stack, permute=False)) > 1e-2
-        train(model, stack)
+        train(model, stack, steps=2)
 
 
 @pytest.mark.parametrize("name", ["gmn", "stats", "flat", "deepsets", "nfn-hnp"])

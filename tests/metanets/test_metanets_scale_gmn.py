@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from chain_nets import chain, nets, random_stack, run
+from chain_nets import chain, nets, random_stack, run, train
 
-from asym.metanets import ScaleGMN, Stack, accumulate, matched_width
+from asym.metanets import ScaleGMN, Stack, matched_width
 from asym.metanets.scale_gmn.blocks import Canonical, ScaleEq
 from asym.metanets.scale_gmn.dense import Round, schedule, unit
 from asym.seeds import torch_generator
@@ -38,17 +38,6 @@ def error(model, stack, **options):
     spread = before.std(0)
     assert (spread > 1e-8 * before.abs().max()).all()
     return float(((after - before).abs().max(0).values / spread).max())
-
-
-def train(model, stack, steps=3):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    targets = torch.rand(len(stack), model.out, generator=torch_generator(0, "targets"), dtype=torch.float64)
-    model.train()
-    for _ in range(steps):
-        optimizer.zero_grad()
-        accumulate(model, stack, targets, torch.nn.functional.mse_loss)
-        optimizer.step()
-    return model.eval()
 
 
 @pytest.mark.parametrize("name", CHAINS)
