@@ -1,0 +1,69 @@
+"""What stops the accuracy-prediction study before any work, what a dry run leaves, and how light its help is."""
+
+import subprocess
+import sys
+
+import pytest
+
+from studies import metanet
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["--readers", "gnn"], "gmn"),
+        (["--readers", "gmn+scale"], "gauge"),
+        (["--readers", "gmn+gauge+gauge"], "twice"),
+        (["--variants", "w", "--readers", "gmn+gauge"], "--readers: gmn+gauge move networks along symmetries"),
+        (
+            ["--readers", "gmn+receiver"],
+            "gmn has no form receiver; it takes gauge, augment, shuffle, no-edges, no-skips",
+        ),
+        (["--readers", "flat+no-skips"], "flat has no form no-skips; it takes gauge, augment, shuffle\n"),
+        (["--readers", "scale-gmn+pinv"], "scale-gmn has no form pinv"),
+        (["--readers", "scale-gmn-b+pinv+shipped"], "two forms of backward"),
+        (["--readers", "scale-gmn-b+pinv", "--arch", "resnet8"], "reads chains of layers"),
+        (["--readers", "hyper-boost+gauge"], "reads no weights"),
+        (["--readers", "stats-boost+augment"], "fitted once"),
+        (["--readers", "gmn", "gmn"], "named twice"),
+        (["--arch", "resnet20"], "resnet8"),
+        (["--variants", "sigma"], "smaller"),
+        (["--activations", "sine"], "relu-tanh"),
+        (["--networks", "5"], "--networks"),
+        (["--sizes", "39"], "--sizes"),
+        (["--lr", "0"], "--lr"),
+        (["--lr", "0.1", "--lrs", "0.1"], "--lrs"),
+        (["--target", "rank"], "logit"),
+        (["--skip", "whole"], "curve"),
+        (["--kappa", "1", "--variants", "standard"], "--kappa"),
+        (["--dataset", "digits-graph"], "digits-graph"),
+        (["--checkpoints", "0"], "--checkpoints"),
+        (["--checkpoints", "1", "1"], "--checkpoints: named twice"),
+        (["--checkpoints", "99"], "--checkpoints: got 99"),
+    ],
+)
+def test_bad_input_is_one_line(args, word, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert metanet.main(["--preset", "smoke", *args]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert word in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert metanet.main(["--preset", "smoke", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "trainings of readers" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\nfrom studies import metanet\n"
+        "try:\n    metanet.main(['--help'])\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
