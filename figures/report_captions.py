@@ -36,6 +36,7 @@ PARTS = {
         "quality": "Quality",
         "merging": "Averages of several networks",
         "cost": "Cost",
+        "grid": "Choices of design",
     },
 }
 """Parts of a study that stand apart on the page: beginning of their tables' and figures' names after the study's."""
@@ -96,6 +97,10 @@ CAPTIONS = (
      "Measures of the average against the number of networks averaged, one line for each start, with 95 % intervals."),
     (r"saffu_cost_(?P<rest>.+)", "What each arm costs.",
      "Bars for each arm: milliseconds a training step, microseconds an inference."),
+    (r"saffu_grid_(?P<rest>.+)", "What each choice of design does to the loss, at the start and after training.",
+     "Two columns, before and after training; a row of marks for each value of a factor: the difference in test loss "
+     "to the reference design, warm and random starts in two colours, with 95 % intervals. Above one factor at a time, "
+     "below effects over random designs."),
 )  # fmt: skip
 """Pattern of the file's name, caption, text in place of the figure; the first that fits."""
 
