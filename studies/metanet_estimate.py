@@ -51,15 +51,16 @@ def plan_text(config: Config, prepared: Prepared) -> str:
     for item in items(config, prepared):
         if item.reader not in steps:
             steps[item.reader] = run_tasks(_time_step, [(config, prepared, item)])[0]
-        trainings = prepared.defaults.repeats
-        trials = len(rates(prepared, item.reader))
-        if item.part == "whole" and trials > 1:
-            trainings += trials
-        protocol = reading(config, prepared, item, 1e-3, TUNING).protocol
         networks = item.train or round(0.6 * prepared.defaults.networks)
-        epochs = 1 if "boost" in item.reader else protocol.epochs * math.ceil(networks / protocol.batch)
-        work[item.reader] = work.get(item.reader, 0.0) + trainings * epochs * steps[item.reader] * (1 + CHECK_SHARE)
-        count += trainings
+        trials = len(rates(prepared, item.reader))
+        kinds: list[tuple[int, int | str]] = [(prepared.defaults.repeats, 0)]
+        if item.part == "whole" and trials > 1:
+            kinds.append((trials, TUNING))
+        for trainings, repeat in kinds:
+            protocol = reading(config, prepared, item, 1e-3, repeat).protocol
+            each = 1 if "boost" in item.reader else protocol.epochs * math.ceil(networks / protocol.batch)
+            work[item.reader] = work.get(item.reader, 0.0) + trainings * each * steps[item.reader] * (1 + CHECK_SHARE)
+            count += trainings
     lines += [f"{reader}: {steps[reader]:.2g} s a step, {work[reader] / 60:.2g} min in all" for reader in work]
     seconds += sum(work.values())
     jobs = default_jobs(config, prepared.device, count)

@@ -43,6 +43,8 @@ class Defaults:
     tree_lrs: tuple[float, ...]
     repeats: int
     sizes: tuple[int, ...]
+    tuning: float = 1.0
+    """Length of the trainings that choose a rate, as a share of `epochs`; the same for all readers."""
     memory: bool = True
     """Whether peak memory is measured, in a process for each reader."""
     fixed: tuple[tuple[str, Any], ...] = ()
@@ -53,11 +55,11 @@ MAIN = ("stats", "stats-boost", "hyper-boost", "flat", "deepsets", "gmn", "scale
 PRESETS = {
     "smoke": Defaults(
         "digits", "small-cnn-digits", 40, 2, 64, ("stats", "hyper-boost", "gmn", "gmn+gauge", "scale-gmn"), 4, True, 2,
-        (2e-3,), (0.1,), 1, (10,), False, (("optimizer", "adam"),),
+        (2e-3,), (0.1,), 1, (10,), memory=False, fixed=(("optimizer", "adam"),),
     ),
     "laptop": Defaults(
         "digits", "small-cnn-digits", 2_000, 20, 64, (*MAIN, "gmn+gauge", "gmn+augment"), 16, True, 24,
-        (3e-4, 2e-3, 1e-2), (0.02, 0.05, 0.15), 3, (250, 500),
+        (1e-3, 4e-3, 1.6e-2), (0.02, 0.05, 0.15), 3, (250, 500), tuning=0.5,
     ),
     "paper": Defaults(
         "cifar10", "small-cnn", 10_000, 86, 512,
@@ -241,9 +243,10 @@ def reading(config: Config, prepared: Prepared, item: Item, lr: float, repeat: i
     whole = round((1 - VAL_SHARE - TEST_SHARE) * defaults.networks)
     # Fewer networks are read more often, up to half of the steps of a whole training.
     often = 1.0 if item.train is None else max(1.0, 0.5 * whole / item.train)
+    epochs = round(often * defaults.epochs * (defaults.tuning if repeat == TUNING else 1.0))
     most = PIECE if config.arch == "small-cnn" else RESIDUAL_PIECE
     protocol = Protocol(
-        epochs=round(often * defaults.epochs), lr=lr, batch=config.batch_size, checks=min(12, defaults.epochs),
+        epochs=max(1, epochs), lr=lr, batch=config.batch_size, checks=min(12, defaults.epochs),
         piece=config.batch_size if item.reader.startswith("dmc") else min(most, config.batch_size),
     )  # fmt: skip
     return Reading(
@@ -258,9 +261,13 @@ def rates(prepared: Prepared, reader: str) -> tuple[float, ...]:
 
 
 def item_config(config: Config, prepared: Prepared, item: Item) -> str:
-    """Hash of what determines a group: its readings without their seeds, and the rates that were tried."""
-    some = reading(config, prepared, item, rates(prepared, item.reader)[0], 0).config
-    return config_hash(some | {"seed": config.seed, "rates": list(rates(prepared, item.reader))})
+    """Hash of what determines a group: its readings without their seeds, the rates that were tried and how long."""
+    tried = rates(prepared, item.reader)
+    some = reading(config, prepared, item, tried[0], 0).config
+    how: dict[str, Any] = {"seed": config.seed, "rates": list(tried)}
+    if len(tried) > 1:
+        how["tuning_epochs"] = reading(config, prepared, item, tried[0], TUNING).protocol.epochs
+    return config_hash(some | how)
 
 
 def stored(config: Config, prepared: Prepared) -> Iterator[tuple[str, dict[str, Any]]]:

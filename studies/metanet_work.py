@@ -93,7 +93,8 @@ def tune(config: Config, prepared: Prepared) -> dict[tuple[str, str], float]:
         scores.setdefault((item.family.zoo, item.reader), []).append((-math.inf if math.isnan(tau) else tau, -lr))
         cells = {name: item.family.columns[name] for name in ("preset", "dataset", "variant")}
         row = {"config": item_config(config, prepared, item), **cells, "reader": item.reader, "lr": lr, "val_tau": tau}
-        _update(config, "metanet_tuning", [row | {"epoch": result.state["epoch"]}])
+        row |= {"reader_epochs": result.reading.protocol.epochs, "epoch": result.state["epoch"]}
+        _update(config, "metanet_tuning", [row])
 
     if trials:
         _read_all(config, prepared, list(trials), "rates", keep)
