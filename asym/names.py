@@ -47,6 +47,8 @@ TEXTS = ("pydoc",)
 METANETS = (
     "stats",
     "stats-boost",
+    "stats-boost-lightgbm",
+    "stats-boost-xgboost",
     "hyper-boost",
     "flat",
     "dmc",
@@ -71,6 +73,9 @@ TRANSFORMER_METANETS = (
     "units",
     "boost",
     "forest",
+    "xgboost",
+    "lightgbm",
+    "lightgbm-forest",
     "flat",
     "stats",
     "stats-boost",

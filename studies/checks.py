@@ -42,6 +42,21 @@ def check_positive(flag: str, value: float | None) -> None:
         raise InputError(f"--{flag}: got {value}, must be a positive number")
 
 
+def check_once(flag: str, values: Sequence[float] | None) -> None:
+    """Raise an `InputError` if a number is given twice."""
+    if values is not None and len(set(values)) < len(values):
+        raise InputError(f"--{flag}: given twice in {' '.join(f'{value:g}' for value in values)}")
+
+
+def check_values(flag: str, values: Sequence[float] | None) -> None:
+    """Raise an `InputError` unless numbers, if they are given, are some, positive and each given once."""
+    if values is not None and not values:
+        raise InputError(f"--{flag}: got none, give one or more")
+    for value in values or ():
+        check_positive(flag, value)
+    check_once(flag, values)
+
+
 def _close(value: str, choices: Sequence[str]) -> str:
     import difflib
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from asym.names import ARCHS, NORMS
-from studies.checks import InputError, check_choice, check_least, check_positive
+from studies.checks import InputError, check_choice, check_least, check_positive, check_values
 from studies.cli import CommonConfig
 
 MASKED = ("w", "w-init", "w-sigma")
@@ -80,10 +80,7 @@ class TunedConfig(NetworkConfig):
         for flag in ("pairs", "restarts"):
             check_least(flag, getattr(self, flag), 1)
         check_least("warmup", self.warmup, 0)
-        if self.lrs == ():
-            raise InputError("--lrs: got no rate")
-        for rate in self.lrs or ():
-            check_positive("lrs", rate)
+        check_values("lrs", self.lrs)
         if self.lr is not None and self.lrs is not None:
             raise InputError("--lr and --lrs: give one of them, a fixed rate or rates to tune over")
         if self.points < 3 or self.points % 2 == 0:

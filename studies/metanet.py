@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from asym.names import METANETS
-from studies.checks import InputError, check_choice, check_least, check_positive
+from studies.checks import InputError, check_choice, check_least, check_once, check_positive, check_values
 from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
 from studies.rooms import Rooms
@@ -91,9 +91,9 @@ class Config(CommonConfig):
     kappa: float | None = None
     """Standard deviation of the fixed weights; None is the architecture's table."""
     readers: tuple[str, ...] | None = None
-    """Readers: stats stats-boost hyper-boost flat dmc deepsets nfn-np nfn-hnp gmn gmn-b scale-gmn scale-gmn-b, each
-    with +gauge, +augment, +shuffle; graph readers with +canonicalise, +receiver, +no-edges, +no-skips, and
-    scale-gmn-b with +reciprocal, +pinv, +shipped."""
+    """Readers: stats stats-boost hyper-boost flat dmc deepsets nfn-np nfn-hnp gmn gmn-b scale-gmn scale-gmn-b, and
+    stats-boost-lightgbm stats-boost-xgboost (the extra `boost`), each with +gauge, +augment, +shuffle; graph readers
+    with +canonicalise, +receiver, +no-edges, +no-skips, and scale-gmn-b with +reciprocal, +pinv, +shipped."""
     reader_width: int | None = None
     """Channels of scale-gmn."""
     epochs: int | None = None
@@ -131,16 +131,14 @@ class Config(CommonConfig):
         check_least("batch-size", self.batch_size, 1)
         check_least("kappa", self.kappa, 0)
         check_positive("lr", self.lr)
-        for rate in self.lrs or ():
-            check_positive("lrs", rate)
+        check_values("lrs", self.lrs)
         for epochs in self.checkpoints:
             check_least("checkpoints", epochs, 1)
         if len(set(self.checkpoints)) < len(self.checkpoints):
             raise InputError(f"--checkpoints: named twice in {' '.join(map(str, self.checkpoints))}")
         for size in self.sizes or ():
             check_least("sizes", size, 2)
-        if self.lrs == ():
-            raise InputError("--lrs: got no rate")
+        check_once("sizes", self.sizes)
         if self.lr is not None and self.lrs is not None:
             raise InputError("--lr and --lrs: give one of them, a fixed rate or rates to tune over")
         if self.kappa is not None and not {"w", "w-init"} & set(self.variants):
@@ -162,7 +160,7 @@ def check_reader(text: str) -> None:
         raise InputError(f"--readers: {text} has two forms of backward messages")
     if addons and name == "hyper-boost":
         raise InputError(f"--readers: {text} reads no weights, to which add-ons would be done")
-    if name.endswith("boost") and {"augment", "shuffle"} & set(addons):
+    if "boost" in name and {"augment", "shuffle"} & set(addons):
         raise InputError(f"--readers: {text} is fitted once, only +gauge has a meaning")
 
 

@@ -171,7 +171,7 @@ def make_reader(reading: Reading, zoo: Zoo) -> Any:
             )
     if name == "deepsets" and reading.small:
         options["width"] = 16
-    if name.endswith("boost"):
+    if "boost" in name:
         options["learning_rate"] = reading.protocol.lr
     return build(name, chains, seed=reading.seed, **options)
 

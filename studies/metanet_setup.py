@@ -19,6 +19,7 @@ from studies import metanet_files
 from studies.checks import InputError
 from studies.metanet import TABLES, Config, moves_networks
 from studies.metanet_read import KIND, TEST_SHARE, VAL_SHARE, Reading, reader_seed
+from studies.readings import check_installed
 from studies.setup import DataArgs, check_places, check_stored, resolve_device
 
 TUNING = "tuning"
@@ -125,6 +126,7 @@ def prepare(config: Config) -> Prepared:
     if config.lr is not None:
         given["lrs"] = (config.lr,)
     defaults = dataclasses.replace(preset, **given)
+    check_installed(defaults.readers)
     data_args = DataArgs.of(config, defaults.dataset)
     if config.files is not None:
         metanet_files.check(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any
 
 import torch
@@ -12,7 +12,25 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from asym.metanets import Fit
+from asym.metanets.boosting import extra
 from asym.rank_metrics import kendall
+from studies.checks import InputError
+
+
+def check_installed(readers: Iterable[str]) -> None:
+    """Raise an `InputError` for a reader whose library is missing."""
+    for reader in readers:
+        library = next((name for name in ("lightgbm", "xgboost") if name in reader), None)
+        if library is not None:
+            try:
+                extra(library)
+            except ValueError as error:
+                raise InputError(f"--readers: {reader}: {error}") from error
+
+
+def by_gradient(reader: str) -> bool:
+    """Whether a reader is trained in epochs, by its name; trees are fitted at once."""
+    return not any(word in reader for word in ("boost", "forest", "lightgbm"))
 
 
 def rank_score(outputs: Float[Tensor, "n 1"], truth: Float[Tensor, "n 1"]) -> float:

@@ -27,7 +27,7 @@ import sys
 from typing import TYPE_CHECKING, Literal
 
 from asym.names import TEXTS
-from studies.checks import InputError, check_least, check_positive
+from studies.checks import InputError, check_least, check_values
 from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
 from studies.rooms import Rooms
@@ -148,14 +148,13 @@ class Config(CommonConfig):
         if self.points is not None and self.points % 2 == 0:
             raise InputError(f"--points: got {self.points}, must be odd")
         for flag in ("lrs", "other_lrs", "rates", "primings", "fractions", "merge", "fixed_shares"):
-            values = getattr(self, flag)
-            if values is not None and not values:
-                raise InputError(f"--{flag.replace('_', '-')}: got none")
-            for value in values or ():
-                check_positive(flag.replace("_", "-"), value)
+            check_values(flag.replace("_", "-"), getattr(self, flag))
         for flag in ("fractions", "fixed_shares"):
             if max(getattr(self, flag)) > 1:
                 raise InputError(f"--{flag.replace('_', '-')}: got {max(getattr(self, flag))}, must be at most 1")
+        for flag, part in (("designs", "grid"), ("merge", "merging"), ("fixed_shares", "architecture")):
+            if getattr(self, flag) != type(self).__dataclass_fields__[flag].default and part not in self.parts:
+                raise InputError(f"--{flag.replace('_', '-')}: has no meaning without {part} among --parts")
         if self.merge is not None and min(self.merge) < 2:
             raise InputError(f"--merge: got {min(self.merge)}, must be at least 2")
         if self.lrs is not None and self.other_lrs is not None and len(self.lrs) != len(self.other_lrs):

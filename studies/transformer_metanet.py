@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asym.names import TRANSFORMER_METANETS
-from studies.checks import InputError, check_choice, check_least, check_positive
+from studies.checks import InputError, check_choice, check_least, check_once, check_positive
 from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
 from studies.rooms import Rooms
@@ -78,7 +78,8 @@ class Config(CommonConfig):
     """Heads of the transformers in --files, 2 by default."""
     readers: tuple[str, ...] | None = None
     """Readers: nfn nfn-low nfn-heads nfn-residual nfn-encoder nfn-embedding nfn-classifier units flat stats stats-boost
-    boost forest deepsets hyper-boost, each with +canonical."""
+    boost forest deepsets hyper-boost, xgboost lightgbm lightgbm-forest (as published; the extra `boost`), each with
+    +canonical."""
     thresholds: tuple[float, ...] | None = None
     """Networks below this accuracy are left out; several, one after the other."""
     spreads: tuple[float, ...] | None = None
@@ -120,10 +121,12 @@ class Config(CommonConfig):
         for threshold in self.thresholds or ():
             if not 0 <= threshold < 1:
                 raise InputError(f"--thresholds: got {threshold}, must be fractions of at least 0 and below 1")
-        for spread in self.spreads or ():
-            check_positive("spreads", spread)
+        check_once("thresholds", self.thresholds)
         if self.thresholds == ():
             raise InputError("--thresholds: got none, give one or more")
+        for spread in self.spreads or ():
+            check_positive("spreads", spread)
+        check_once("spreads", self.spreads)
 
 
 ROOMS = Rooms("transformer_metanet_setup", "transformer_metanet_work")

@@ -15,6 +15,7 @@ from asym.populations.zoo_nets import LABELS, ZOO, ZooPlan, labels_config
 from asym.seeds import derived_seed
 from asym.store import config_hash
 from studies.checks import InputError
+from studies.readings import check_installed
 from studies.setup import DataArgs, check_places, check_stored, resolve_device
 from studies.transformer_metanet import ORDINARY, TABLES, Config
 from studies.transformer_metanet_read import KIND, Reading, files_fingerprint, open_files
@@ -44,6 +45,7 @@ class Defaults:
 
 MAIN = ("nfn", "nfn-low", "nfn-heads", "units", "flat", "stats", "stats-boost", "boost", "forest", "hyper-boost")
 ABLATION = ("nfn-encoder", "nfn-embedding", "nfn-classifier")
+PUBLISHED_TREES = ("xgboost", "lightgbm", "lightgbm-forest")
 CANONICAL = ("flat+canonical", "stats-boost+canonical")
 PRESETS = {
     "smoke": Defaults(
@@ -54,7 +56,7 @@ PRESETS = {
         "digits", "transformer-digits", 600, 15, 64, 16, (*MAIN, *ABLATION, *CANONICAL), (0.0, 0.6), (1.0,), 30, 3,
     ),
     "paper": Defaults(
-        "mnist", "transformer", 16_000, 75, 128, 32, (*MAIN, *ABLATION, *CANONICAL, "deepsets"),
+        "mnist", "transformer", 16_000, 75, 128, 32, (*MAIN, *ABLATION, *CANONICAL, "deepsets", *PUBLISHED_TREES),
         (0.0, 0.2, 0.4, 0.6, 0.8), (1.0, 10.0, 100.0), 100, 5,
     ),
 }  # fmt: skip
@@ -107,6 +109,7 @@ def prepare(config: Config) -> Prepared:
     names = ("networks", "zoo_epochs", "dim", "readers", "thresholds", "spreads", "epochs", "repeats")
     given: dict[str, Any] = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
     defaults = dataclasses.replace(PRESETS[config.preset], **given)
+    check_installed(defaults.readers)
     if config.files is not None:
         for flag in ("networks", "zoo_epochs", "dim", "dataset"):
             if getattr(config, flag) is not None:

@@ -14,6 +14,7 @@ from asym.rank_metrics import Ranks, label_noise_ceiling, mean_absolute_error, r
 from asym.store import read_table, update_table
 from studies.launching import launcher_of
 from studies.progress import Progress
+from studies.readings import by_gradient
 from studies.setup import default_jobs, stamp, time_epoch
 from studies.tables import VOLATILE, interval_text, render
 from studies.transformer_metanet import TABLES, Config
@@ -42,7 +43,7 @@ def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
         row = _row(item, item_config(config, prepared, item), repeat, result) | where
         update_table(config.out / f"{table}.csv", pd.DataFrame([row]), list(TABLES[table]), VOLATILE)
 
-    total = sum(r.protocol.epochs if "boost" not in r.reader and r.reader != "forest" else 1 for r in places)
+    total = sum(r.protocol.epochs if by_gradient(r.reader) else 1 for r in places)
     tasks = sorted(places, key=lambda r: -_cost(r))
     with Progress(total, f"readers: {len(tasks)} trainings", quiet=config.quiet) as progress:
         jobs = default_jobs(config, prepared.device, len(tasks))

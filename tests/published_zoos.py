@@ -11,10 +11,10 @@ from asym.models import build
 SHAPES = ((16,), (3, 3, 1, 16), (16,), (3, 3, 16, 16), (16,), (3, 3, 16, 16), (10,), (16, 10))
 
 
-def small_cnn_files(folder, runs=6, steps=(0, 86)):
+def small_cnn_files(folder, runs=6, steps=(0, 86), shapes=SHAPES):
     """What the published archive holds, with random weights."""
     layout, at = [], 0
-    for i, shape in enumerate(SHAPES):
+    for i, shape in enumerate(shapes):
         size = int(np.prod(shape))
         name = f"sequential/layer{i // 2}/{'kernel' if i % 2 else 'bias'}:0"
         layout.append({"varname": name, "shape": str(shape), "start_idx": at, "end_idx": at + size})

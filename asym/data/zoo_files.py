@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -74,7 +74,7 @@ def load_small_cnn_zoo(
     zoo = NetworkZoo(
         {n: t[torch.from_numpy(keep)] for n, t in tensors.items()}, frame.iloc[keep].reset_index(drop=True)
     )
-    about = {"arch": "small-cnn", "input_shape": [1, 32, 32], "classes": 10, "dropped": len(frame) - len(keep)}
+    about = {**_facts(slices), "dropped": len(frame) - len(keep)}
     return dataclasses.replace(zoo, about=about), _published_split(len(keep))
 
 
@@ -111,6 +111,21 @@ def load_asymmetric_zoo(folder: str | Path, *, limit: int | None = None) -> Netw
     kept = {name: tensor[torch.from_numpy(keep)] for name, tensor in tensors.items()}
     table = pd.DataFrame(rows).iloc[keep].reset_index(drop=True)
     return NetworkZoo(kept, table, about={"dropped": len(files) - len(keep)})
+
+
+def _facts(slices: dict[str, tuple[int, int, tuple[int, ...]]]) -> dict[str, Any]:
+    """Architecture of a layout: its channels, classes and width, which must be one CNN's."""
+    shapes = {name: shape for name, (_, _, shape) in slices.items()}
+    first, last = shapes["convs.0.weight"], shapes["head.weight"]
+    if len(first) == 4 and len(last) == 2:
+        channels, width, classes = first[2], first[3], last[1]
+        expected = dict.fromkeys(shapes, (width,))
+        expected |= {f"convs.{i}.weight": (3, 3, width if i else channels, width) for i in range(3)}
+        expected |= {"head.bias": (classes,), "head.weight": (width, classes)}
+        if shapes == expected:
+            return {"arch": "small-cnn", "input_shape": [channels, 32, 32], "classes": classes, "width": width / 16}
+    said = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if name.endswith("weight"))
+    raise ValueError(f"zoo: layout.csv has kernels {said}; not three 3×3 convolutions of one width and a linear layer")
 
 
 def _slices(layout: pd.DataFrame, size: int) -> dict[str, tuple[int, int, tuple[int, ...]]]:

@@ -5,11 +5,13 @@
     hyper-boost   the hyper-parameters that the networks were trained with: a control. How well accuracies can be told
                   without looking at any weight is a floor for the rest, not a competitor
 
-Trees are scikit-learn's `HistGradientBoostingRegressor`, or LightGBM's with `library="lightgbm"` (the extra `boost`).
+Trees are scikit-learn's `HistGradientBoostingRegressor`; with `library="lightgbm"` or `"xgboost"` (the extra `boost`)
+those of the libraries, grown leaf by leaf too and in one thread: `stats-boost-lightgbm`, `stats-boost-xgboost`.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +26,7 @@ from asym.metanets.stack import Stack, Stacks, as_list
 from asym.metanets.statistics import statistics
 from asym.symmetry.chain import Frame
 
-LIBRARIES = ("sklearn", "lightgbm")
+LIBRARIES = ("sklearn", "lightgbm", "xgboost")
 
 
 class StatBoost(Blind):
@@ -32,7 +34,7 @@ class StatBoost(Blind):
 
     Args:
         chains: the architecture.
-        library: "sklearn" or "lightgbm".
+        library: "sklearn", "lightgbm" or "xgboost".
         iterations: trees for each output.
         learning_rate: shrinkage of each tree.
         leaves: largest number of leaves of a tree.
@@ -60,21 +62,43 @@ class StatBoost(Blind):
         choose("library", library, LIBRARIES)
         self.settings = {"learning_rate": learning_rate, "max_leaf_nodes": leaves, "random_state": seed}
         self.library, self.iterations = library, iterations
-        if library == "lightgbm":
-            _lightgbm()
+        if library != "sklearn":
+            extra(library)
         self.models: list[Any] = []
 
-    def fit(self, stacks: Stacks, targets: Float[Tensor, "n out"]) -> None:
+    def fit(
+        self,
+        stacks: Stacks,
+        targets: Float[Tensor, "n out"],
+        *,
+        val: tuple[Stacks, Float[Tensor, "v out"]] | None = None,
+    ) -> None:
         """Fit one ensemble an output.
+
+        Args:
+            stacks: training networks.
+            targets: one row for each of them.
+            val: validation networks and their targets, for readers that choose the number of trees by them.
 
         Raises:
             ValueError: if there are not as many targets as networks.
         """
+        x, y = self._table(stacks, targets)
+        held = None if val is None else self._table(*val)
+        self.models = [
+            self._fitted(x, y[:, k], None if held is None else (held[0], held[1][:, k])) for k in range(self.out)
+        ]
+
+    def _table(self, stacks: Stacks, targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
         x = _numbers(torch.cat([self.features(self.prepare(stack)) for stack in as_list(stacks)]))
         y = _numbers(targets)
         if y.shape != (len(x), self.out):
             raise ValueError(f"targets: shape {y.shape}, expected {(len(x), self.out)}")
-        self.models = [self._make().fit(x, y[:, k]) for k in range(self.out)]
+        return x, y
+
+    def _fitted(self, x: np.ndarray, y: np.ndarray, val: tuple[np.ndarray, np.ndarray] | None) -> Any:
+        """The ensemble of one output; validation networks choose nothing here."""
+        return self._make().fit(x, y)
 
     def read(self, stack: Stack) -> Tensor:
         """`n out` for one stack.
@@ -92,10 +116,15 @@ class StatBoost(Blind):
         return statistics(stack)
 
     def _make(self) -> Any:
-        if self.library == "lightgbm":
-            settings = self.settings | {"num_leaves": self.settings["max_leaf_nodes"]}
-            del settings["max_leaf_nodes"]
-            return _lightgbm().LGBMRegressor(n_estimators=self.iterations, verbose=-1, **settings)
+        if self.library != "sklearn":
+            rate, leaves, seed = (self.settings[key] for key in ("learning_rate", "max_leaf_nodes", "random_state"))
+            common = {"n_estimators": self.iterations, "learning_rate": rate, "random_state": seed, "n_jobs": 1}
+            library = extra(self.library)
+            if self.library == "lightgbm":
+                return library.LGBMRegressor(num_leaves=leaves, deterministic=True, verbose=-1, **common)
+            return library.XGBRegressor(
+                max_leaves=leaves, max_depth=0, grow_policy="lossguide", tree_method="hist", **common
+            )
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         return HistGradientBoostingRegressor(max_iter=self.iterations, early_stopping=False, **self.settings)  # type: ignore[arg-type]
@@ -125,11 +154,13 @@ def _numbers(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().numpy().astype(np.float64)
 
 
-def _lightgbm() -> Any:
+def extra(library: str) -> Any:
+    """LightGBM or XGBoost.
+
+    Raises:
+        ValueError: if it is not installed.
+    """
     try:
-        import lightgbm  # type: ignore[import-not-found]
+        return importlib.import_module(library)
     except ImportError as error:
-        raise ValueError(
-            "library: 'lightgbm' is not installed; pip install 'asym[boost]', or choose sklearn"
-        ) from error
-    return lightgbm
+        raise ValueError(f"{library} is not installed; pip install 'asym[boost]', or choose scikit-learn's") from error

@@ -154,7 +154,7 @@ def fit(
 
     start = time.perf_counter()
     if not reader.by_gradient:
-        cast(Any, reader).fit(chosen, targets[train[order]])
+        cast(Any, reader).fit(chosen, targets[train[order]], val=(judged, judged_targets))
         spent = time.perf_counter() - start
         on_epoch()
         return Fit(judge(), 0, 0, [], spent)

@@ -19,6 +19,8 @@ from asym.symmetry.chain import Frame
 READERS: dict[str, Callable[..., Reader]] = {
     "stats": StatNN,
     "stats-boost": StatBoost,
+    "stats-boost-lightgbm": partial(StatBoost, library="lightgbm"),
+    "stats-boost-xgboost": partial(StatBoost, library="xgboost"),
     "hyper-boost": HyperBoost,
     "flat": FlatMLP,
     "dmc": DMC,

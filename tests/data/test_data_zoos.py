@@ -1,5 +1,6 @@
 """Loaders of zoos against small files in the published formats, and files that are damaged."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -11,6 +12,7 @@ from published_zoos import SHAPES, asymmetric_files, small_cnn_files
 
 from asym.data.zoo_files import SMALL_CNN, load_asymmetric_zoo, load_small_cnn_zoo
 from asym.data.zoos import NetworkZoo, load_zoo, save_zoo, split_runs
+from asym.metanets.zoo_stack import stacks_of
 from asym.models import build
 
 
@@ -118,6 +120,25 @@ def test_a_layout_that_does_not_fit(tmp_path, change, message):
     with pytest.raises(ValueError, match=message) as error:
         load_small_cnn_zoo(tmp_path)
     assert "\n" not in str(error.value)
+
+
+def shapes(channels=1, width=16, classes=10, kernel=3):
+    """Keras shapes of a small CNN."""
+    kernels = [(kernel, kernel, channels, width), *2 * [(kernel, kernel, width, width)]]
+    return (*(part for k in kernels for part in ((width,), k)), (classes,), (width, classes))
+
+
+def test_channels_width_and_classes_are_those_of_the_layout(tmp_path):
+    small_cnn_files(tmp_path, shapes=shapes(channels=3, width=8, classes=4))
+    zoo, _ = load_small_cnn_zoo(tmp_path)
+    assert {key: zoo.about[key] for key in ("input_shape", "width", "classes")} == {
+        "input_shape": [3, 32, 32], "width": 0.5, "classes": 4,
+    }  # fmt: skip
+    (stack,) = stacks_of(dataclasses.replace(zoo, table=zoo.table.drop(columns="activation")))
+    assert stack.tensors["convs.0.weight"].shape == (6, 8, 3, 3, 3)
+    small_cnn_files(tmp_path, shapes=shapes(kernel=5))
+    with pytest.raises(ValueError, match=r"kernels convs.0.weight \(5, 5, 1, 16\).*not three 3×3 convolutions"):
+        load_small_cnn_zoo(tmp_path)
 
 
 def test_published_files_cut_short(tmp_path):

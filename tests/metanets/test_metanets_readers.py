@@ -36,7 +36,7 @@ LIMIT = 1e-6
 PERMUTATIONS = {"stats", "deepsets", "nfn-np", "nfn-hnp", "gmn", "gmn-b", "scale-gmn", "scale-gmn-b"}
 SCALINGS = {"scale-gmn", "scale-gmn-b"}
 MIXING = {"dmc", "deepsets", "gmn", "gmn-b", "scale-gmn", "scale-gmn-b"}
-GRADIENT = [name for name in READERS if not name.endswith("boost")]
+GRADIENT = [name for name in READERS if "boost" not in name]
 
 
 def big_enough(name: str) -> Chain:
@@ -160,10 +160,23 @@ def test_the_control_reads_nothing_but_hyper_parameters():
         control(random_stack(CNN, 60))
 
 
-def test_a_missing_library_names_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lightgbm", None)  # as if it were not installed
-    with pytest.raises(ValueError, match=r"asym\[boost\]"):
-        build("stats-boost", CNN, library="lightgbm")
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_a_missing_library_names_its_extra(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
+    with pytest.raises(ValueError, match=rf"{library} is not installed; pip install 'asym\[boost\]'"):
+        build(f"stats-boost-{library}", CNN)
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_other_libraries_fit_alike_and_repeat_themselves(library):
+    stack = random_stack(CNN, 80)
+    y = stack.tensors["head.bias"][:, :1]
+    first, second, ours = (build(f"stats-boost{end}", CNN, seed=3) for end in (f"-{library}", f"-{library}", ""))
+    for reader in (first, second, ours):
+        reader.fit(stack, y)
+    assert torch.equal(first(stack), second(stack))
+    assert np.corrcoef(first(stack)[:, 0], y[:, 0])[0, 1] > 0.5
+    assert np.corrcoef(first(stack)[:, 0], ours(stack)[:, 0])[0, 1] > 0.5
 
 
 def test_statistics_by_hand():
@@ -285,7 +298,7 @@ def test_stacks_are_checked():
         ("nfn-hnp", {"group": "np"}, "no option 'group'"),
         ("nfn-hnp", {"channels": ()}, "channels"),
         ("flat", {"augment": 0.5}, "augment: 0.5"),
-        ("stats-boost", {"library": "xgboost"}, "library: 'xgboost'"),
+        ("stats-boost", {"library": "catboost"}, "library: 'catboost'"),
         ("dmc", {}, "at least 256 weights"),
     ],
 )

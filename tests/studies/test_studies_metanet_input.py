@@ -33,6 +33,8 @@ from studies import metanet
         (["--sizes", "39"], "--sizes"),
         (["--lr", "0"], "--lr"),
         (["--lr", "0.1", "--lrs", "0.1"], "--lrs"),
+        (["--lrs", "0.1", "0.2", "0.1"], "--lrs: given twice in 0.1 0.2 0.1"),
+        (["--sizes", "5", "5"], "--sizes: given twice in 5 5"),
         (["--target", "rank"], "logit"),
         (["--skip", "whole"], "curve"),
         (["--kappa", "1", "--variants", "standard"], "--kappa"),

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 
 import numpy as np
 import pandas as pd
@@ -124,6 +125,7 @@ def test_a_lost_reading_is_done_again_alone(done, tmp_path):
         (["--dim", "5"], "two heads"),
         (["--networks", "3"], "at least 20"),
         (["--spreads", "0"], "positive"),
+        (["--thresholds", "0", "0.5", "0"], "--thresholds: given twice in 0 0.5 0"),
         (["--zoos", "two-seeds"], "one-seed"),
         (["--files", "nowhere"], "is not a folder"),
         (["--dataset", "digits-graph"], "no images"),
@@ -140,6 +142,17 @@ def test_bad_input_is_one_line_and_writes_nothing(extra, message, tmp_path, caps
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert re.search(message, err)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("reader", "library"), [("xgboost", "xgboost"), ("lightgbm-forest", "lightgbm")])
+def test_a_missing_library_stops_before_work(reader, library, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
+    folders = ["--out", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
+    assert study.main([*ARGS, "--readers", "nfn", reader, *folders]) == 2
+    err = capsys.readouterr().err
+    assert f"--readers: {reader}: {library} is not installed; pip install 'asym[boost]'" in err
+    assert err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
