@@ -93,9 +93,10 @@ def _figure(
     if images is not None and drawn:
         _pictures(parts[1], images, drawn)
     first, train = rows.iloc[0], fits[fits["split"] == "train"].iloc[0]
+    equal = "; =: as many parameters as ScaleGMN" if rows["reader"].str.contains("matched").any() else ""
     figure.suptitle(
         f"{first['dataset']}: {train['networks']:,} implicit networks {train['siren']} to learn from, "
-        f"PSNR {train['psnr']:.1f} dB; bars: 95 % intervals over trainings",
+        f"PSNR {train['psnr']:.1f} dB; bars: 95 % intervals over trainings{equal}",
         fontsize=8,
     )
     same = table[(table["dataset"] == first["dataset"]) & (table["preset"] == first["preset"])]
