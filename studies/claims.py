@@ -66,10 +66,11 @@ class Config:
 
 def all_claims() -> tuple[Claim, ...]:
     """Every claim, in the order of the table: by paper, then by number."""
-    from studies import claims_landscape, claims_language, claims_readers, claims_training
+    from studies import claims_landscape, claims_language, claims_readers, claims_training, claims_transformers
 
     found = (
-        *claims_landscape.CLAIMS, *claims_training.CLAIMS, *claims_readers.CLAIMS, *claims_language.CLAIMS,
+        *claims_landscape.CLAIMS, *claims_training.CLAIMS, *claims_readers.CLAIMS, *claims_transformers.CLAIMS,
+        *claims_language.CLAIMS,
     )  # fmt: skip
     return tuple(sorted(found, key=lambda claim: (LETTERS.index(claim.id[0]), int(claim.id[1:]))))
 
@@ -131,11 +132,16 @@ def with_list(text: str, table: pd.DataFrame, *, headlines: bool) -> str:
     return re.sub(f"{re.escape(MARKS[0])}.*?{re.escape(MARKS[1])}", lambda _: block, text, flags=re.DOTALL)
 
 
+SHOWN = 3
+"""Settings of a headline claim."""
+
+
 def headline_list(table: pd.DataFrame) -> list[str]:
-    """A line for each headline claim: every setting's verdict with its number, and what speaks against it."""
+    """A line for each headline claim: its first settings' verdicts with their numbers, and what speaks against them."""
     lines = ["| claim | published | here [95 % interval] |", "|---|---|---|"]
     for name, rows in table[table["headline"]].groupby("id", sort=False):
-        found = "; ".join(_told(row) if row["setting"] else "not tested" for row in rows.to_dict("records"))
+        found = "; ".join(_told(row) if row["setting"] else "not tested" for row in rows[:SHOWN].to_dict("records"))
+        found += f"; {len(rows) - SHOWN} more settings in the full list" if len(rows) > SHOWN else ""
         first = rows.iloc[0]
         lines.append(f"| {name}: {first['claim']} | {_published(first)} | {found} |")
     return lines

@@ -1,4 +1,4 @@
-"""Claims about networks that read weights: the asymmetric networks' paper on readers, ScaleGMN, Transformer-NFN.
+"""Claims about networks that read weights: the asymmetric networks' paper on readers, ScaleGMN.
 
 τ is Kendall's τ-b on test networks. Differences and their intervals are those of the studies' own tables: bootstrap
 over test networks, paired where both readers saw the same ones.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from asym.intervals import Interval, share_interval
+from asym.intervals import Interval
 from studies.claims_rules import (
     OWN,
     PAPER,
@@ -24,25 +24,22 @@ from studies.claims_rules import (
     given,
     independent,
     inside,
+    of_zoo,
 )
 
 SCALE = "Scale Equivariant Graph Metanetworks"
-TRANSFORMER = "Equivariant NFNs for Transformers"
 CLOSE = 0.02
 """τ within this of each other are about equal."""
-SAME = 1e-5
-"""Predictions that differ by less are one number in float32."""
 UNMOVED = 0.001
 """A τ that changes by less has not changed."""
-TREES = ("boost", "forest", "stats", "stats-boost", "flat")
 ZOO = "small CNNs, digits"
-KINDS = ("one-seed", "many-seeds")
+SMALL: dict[str, Any] = {"arch": "small-cnn", "dataset": "digits", "activations": "relu", "networks": 2000}
+"""What the summary says of the networks of `ZOO`."""
 
 
-def _between(tables: Tables, reader: str, part: str) -> Interval:
+def _between(tables: Tables, reader: str, part: str, variant: str = "w", other: str = "standard") -> Interval:
     where: dict[str, Any] = {"part": part, "reader": reader, "other_reader": reader, "measure": "tau"}
-    rows = tables("metanet_differences", variant="w", other_variant="standard", **where)
-    return given(rows)
+    return given(of_zoo(tables, "metanet", "metanet_differences", SMALL, variant=variant, other_variant=other, **where))
 
 
 BLIND = ("flat", "dmc", "deepsets", "stats")
@@ -62,7 +59,7 @@ def _a18(tables: Tables, part: str) -> list[Check]:
 
 
 def _a18_strata(tables: Tables) -> list[Check]:
-    rows = tables("metanet_summary", part="matched", reader=BLIND)
+    rows = tables("metanet_summary", part="matched", reader=BLIND, **SMALL)
     checks = []
     for reader in (name for name in BLIND if name in set(rows["reader"])):
         both = [
@@ -78,14 +75,17 @@ def _against(tables: Tables, reader: str, other: str) -> Interval:
     """τ of one reader minus that of another on the whole standard zoo, whichever way round the table has it."""
     where: dict[str, Any] = {"part": "whole", "measure": "tau", "variant": "standard", "other_variant": "standard"}
     try:
-        return given(tables("metanet_differences", reader=reader, other_reader=other, **where))
+        return given(
+            of_zoo(tables, "metanet", "metanet_differences", SMALL, reader=reader, other_reader=other, **where)
+        )
     except NoRows:
-        mean, low, high, n = given(tables("metanet_differences", reader=other, other_reader=reader, **where))
+        rows = of_zoo(tables, "metanet", "metanet_differences", SMALL, reader=other, other_reader=reader, **where)
+        mean, low, high, n = given(rows)
         return Interval(-mean, -high, -low, n)
 
 
 def _moved(tables: Tables, reader: str, move: str) -> tuple[float, float]:
-    rows = tables("metanet_summary", reader=reader, variant="standard", part="whole")
+    rows = tables("metanet_summary", reader=reader, variant="standard", part="whole", **SMALL)
     if len(rows) != 1:
         raise NoRows(f"metanet_summary.csv has {len(rows)} whole zoos of standard networks")
     return float(rows.iloc[0]["tau"]), float(rows.iloc[0][f"tau_{move}"])
@@ -122,7 +122,7 @@ def _n03(tables: Tables) -> list[Check]:
 
 def _a19(tables: Tables) -> list[Check]:
     where: dict[str, Any] = {"part": "whole", "measure": "tau", "other_variant": "standard", "variant": "smaller"}
-    rows = tables("metanet_differences", **where)
+    rows = of_zoo(tables, "metanet", "metanet_differences", SMALL, **where)
     rows = rows[rows["reader"] == rows["other_reader"]]
     return [inside(f"τ on smaller minus standard, {r['reader']}", _interval(r), CLOSE) for r in rows.to_dict("records")]
 
@@ -177,72 +177,6 @@ def _b07(tables: Tables) -> list[Check]:
     ]
 
 
-def _reading(tables: Tables, reader: str, kind: str, **where: Any) -> Interval:
-    """τ of a reader minus that of the published one, on all networks, split at random."""
-    given_where: dict[str, Any] = {"kind": kind, "reader": reader, "threshold": 0.0, "split": "random"} | where
-    return given(tables("transformer_metanet_differences", **given_where), n="test_networks")
-
-
-def _c01(tables: Tables, kind: str) -> list[Check]:
-    return [below(f"τ of {name} minus Transformer-NFN's", _reading(tables, name, kind)) for name in TREES]
-
-
-def _c02(tables: Tables, kind: str) -> list[Check]:
-    count = int(tables("transformer_metanet_summary", kind=kind, reader="nfn").iloc[0]["test_networks"])
-    checks = []
-    for name in ("nfn", "flat", "stats", "boost", "forest", "stats-boost"):
-        moves = tables("transformer_metanet_moves", kind=kind, threshold=0.0, reader=name, move="group-1")
-        found = given(moves.assign(n=count), "change", "change_low", "change_high")
-        text = f"change of τ of {name} on networks moved along the group"
-        checks.append(inside(text, found, CLOSE) if name == "nfn" else below(text, found, -CLOSE))
-    return checks
-
-
-def _c03(tables: Tables, kind: str) -> list[Check]:
-    checks = [inside("τ of the encoder alone minus the whole", _reading(tables, "nfn-encoder", kind), CLOSE)]
-    for name in ("nfn-embedding", "nfn-classifier"):
-        checks.append(below(f"τ of {name} minus the whole", _reading(tables, name, kind)))
-    return checks
-
-
-def _c04(tables: Tables) -> list[Check]:
-    rows = tables("audit", kind="continuous", arch="transformer-plain", variant="standard")
-    by = ["arch", "point"]
-    whole = rows[rows["family"] == "all"].set_index(by)["found"]
-    general = rows[rows["family"].str.endswith(" GL")].groupby(by)["found"].sum().reindex(whole.index)
-    own = rows[rows["family"].str.contains("query|key|value")].groupby(by)["found"].sum().reindex(whole.index)
-    return [
-        exactly("attention whose symmetries are the given ones", own, general),
-        exactly("blocks whose symmetries are the given ones", whole, general),
-    ]
-
-
-def _n02(tables: Tables, kind: str) -> list[Check]:
-    blind, aware = (tables("transformer_metanet_heads", reader=r, kind=kind) for r in ("nfn-encoder", "nfn-heads"))
-    n = int(aware["test_networks"].iloc[0])  # all trainings are tested on the same networks
-    found = share_interval(round(float(aware["right"].mean()) * n), n)
-    alike = blind["largest_difference"] < SAME
-    return [
-        exactly("trainings of Transformer-NFN that give both pairings one number", alike, [True] * len(alike)),
-        above("share of pairings told apart by the head-aware form", found, 0.6),
-    ]
-
-
-def _low(tables: Tables, kind: str) -> list[Check]:
-    return [above("τ of the low-rank form minus the whole", _reading(tables, "nfn-low", kind), -CLOSE)]
-
-
-def _by_kind(checks: Any) -> tuple[Setting, ...]:
-    return tuple(
-        Setting(
-            f"digit transformers, D = 16, {kind}",
-            "transformer_metanet --thresholds 0.0 --skip held-out",
-            lambda t, kind=kind: checks(t, kind),
-        )
-        for kind in KINDS
-    )
-
-
 CLAIMS = (
     Claim("A18", PAPER, "Accuracy is easier to read off the weights of W networks",
           "MLP .389 → .864, DMC .787 → .911, DeepSets .617 → .858, StatNN .866 → .935", "second-hand",
@@ -267,21 +201,6 @@ CLAIMS = (
     Claim("B07", SCALE, "Several activations inside one network can be read", "–", "verified",
           (Setting(ZOO, "metanet --activations relu-tanh", _b07),),
           elsewhere="invariance with mixed activations: tests/metanets/test_metanets_scale_gmn.py"),
-    Claim("C01", TRANSFORMER, "Transformer-NFN predicts accuracy better than every baseline",
-          "AG News .910, runner-up ≈ .879; MNIST .905", "second-hand", _by_kind(_c01), headline=True),
-    Claim("C02", TRANSFORMER, "It stays put when networks are moved along the group, the others fall",
-          "gap .031 → .082", "verified", _by_kind(_c02)),
-    Claim("C03", TRANSFORMER, "The encoder carries most of the information", ".902 of .905", "verified",
-          _by_kind(_c03)),
-    Claim("C04", TRANSFORMER, "The given group is all the symmetry there is", "theorem, of bare attention", "derived",
-          (Setting("transformer without biases and scales, narrow copy", "audit --points 3", _c04),)),
-    Claim("C05", TRANSFORMER, "The layer is the general equivariant one", "theorem, for its stable terms", "derived",
-          elsewhere="dimension = that of the null space: tests/metanets/test_metanets_transformer_nfn.py"),
-    Claim("C06", TRANSFORMER, "Cost O(d e h D² max(D_q, D_k, D_v))", "memory D³ not said", "derived",
-          elsewhere="python -m benchmarks transformer-nfn transformer-nfn-curve"),
-    Claim("N02", OWN, "Transformer-NFN cannot see which heads belong together, the head-aware form can", "–", "derived",
-          _by_kind(_n02), headline=True),
     Claim("N03", OWN, "Fixing the gauge and reading permutation-only is as good as ScaleGMN", "open question", "–",
           (Setting(ZOO, "metanet", _n03),), headline=True),
-    Claim("P05", OWN, "Low-rank coefficients cost Transformer-NFN nothing", "–", "–", _by_kind(_low)),
 )  # fmt: skip

@@ -169,6 +169,27 @@ def given(
     return Interval(float(row[value]), float(row[low]), float(row[high]), int(row[n]))
 
 
+def of_zoo(tables: Tables, study: str, name: str, zoo: dict[str, Any], **where: Any) -> pd.DataFrame:
+    """Rows of a table of readers whose networks are those of one zoo; the study's summary says which by their config.
+
+    Args:
+        tables: of a results folder.
+        study: whose summary it is.
+        name: of the table.
+        zoo: column of the summary → its value.
+        where: column of the table → its value.
+
+    Raises:
+        NoRows: there are none.
+    """
+    known = set(tables(f"{study}_summary", **zoo)["config"])
+    rows = tables(name, **where)
+    rows = rows[rows["config"].isin(known)]
+    if rows.empty:
+        raise NoRows(f"{name}.csv has no row with {where} of {zoo}")
+    return rows
+
+
 def apart(a: Interval, b: Interval) -> Interval:
     """a − b of two independent estimates, from their intervals: half-widths added in squares on each side."""
     low = math.hypot(a.mean - a.low, b.high - b.mean)
