@@ -119,7 +119,8 @@ def open_stored(runs: str, name: str) -> Zoo:
         about["arch"], input_shape=tuple(about["input_shape"]), classes=about["classes"], width=about["width"]
     )
     encoder = encoder_of(dict(network.named_parameters()), 2)
-    return Zoo(zoo, encoder, Stack(encoder, folded(zoo.tensors), hyper=hyper_numbers(zoo.table, HYPER)))
+    known = [name for name in HYPER if name in zoo.table]
+    return Zoo(zoo, encoder, Stack(encoder, folded(zoo.tensors), hyper=hyper_numbers(zoo.table, known)))
 
 
 @functools.lru_cache(maxsize=1)

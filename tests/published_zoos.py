@@ -25,7 +25,7 @@ def small_cnn_files(folder, runs=6, steps=(0, 86), shapes=SHAPES):
     rows = [
         {"modeldir": f"/zoo/{k}", "step": step, "test_accuracy": (k + 1) / max(10, runs), "train_accuracy": 0.5,
          "config.activation": "relu" if k % 2 else "tanh", "config.learning_rate": 0.01 * (1 + k % 3),
-         "config.l2reg": 1e-4}
+         "config.l2reg": 1e-4, "config.dropout": 0.1 * (k % 5)}
         for k in range(runs) for step in steps
     ]  # fmt: skip
     with gzip.open(folder / "metrics.csv.gz", "wt") as file:

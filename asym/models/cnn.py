@@ -5,6 +5,8 @@ head: 4,970 parameters with one input channel. Source: Unterthiner et al. 2020, 
 Accuracy from Weights". Images smaller than 15 pixels get a padding of 1, since without it the third
 convolution has nothing left to see. An activation such as `relu-tanh` names those of the layers in turn:
 ReLU, tanh, ReLU. No n_fix was published for it: the rule of thumb applies.
+
+As published there is a dropout after each activation; its rate is that of the training (`Recipe.dropout`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 from asym.models.arch import Shape
 from asym.models.parts import make_activation, scaled
 from asym.models.registry import register
+from asym.nn.dropout import Dropout
 from asym.nn.variants import LayerRule
 
 
@@ -29,12 +32,13 @@ class SmallCNN(nn.Module):
         self.convs = nn.ModuleList(nn.Conv2d(a, b, 3, 2, padding) for a, b in pairwise(sizes))
         kinds = activation.split("-")
         self.acts = nn.ModuleList(make_activation(kinds[i % len(kinds)]) for i in range(len(self.convs)))
+        self.drops = nn.ModuleList(Dropout() for _ in self.convs)
         self.head = nn.Linear(channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""
-        for conv, act in zip(self.convs, self.acts):
-            x = act(conv(x))
+        for conv, act, drop in zip(self.convs, self.acts, self.drops):
+            x = drop(act(conv(x)))
         return self.head(x.mean((2, 3)))
 
 

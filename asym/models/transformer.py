@@ -1,16 +1,20 @@
 """Small transformer encoders on patches of an image.
 
-    patches → linear embedding + positions written as waves → blocks → norm → mean over patches → head
-    block:  x ← [x +] MH(norm(x)),    x ← [x +] MLP(norm(x)),
+    patches → linear embedding + positions written as waves → dropout → blocks → norm → mean over patches → head
+    block:  x ← [x +] dropout(MH(norm(x))),    x ← [x +] dropout(MLP(norm(x))),
     MH(x) = Σ_s softmax(x Q_s K_sᵀ xᵀ / √d_k) x V_s O_s
 
 `transformer` is the usual encoder: residual connections, norms with scale and shift, biases everywhere, GELU, a linear
 head. `transformer-plain` is the encoder of the Small Transformer Zoo (Tran et al. 2025, "Equivariant Neural Functional
 Networks for Transformers", arXiv 2410.04209, and its released code): no residual connections, norms without scale and
 shift, no biases in the attention, ReLU, a head of two layers; 18,506 parameters on 1 × 28 × 28 images. Both have two
-blocks of two heads, D = 32 and hidden layers of 64. Left out is the zoo's dropout. Patches have a quarter of a
-side of 8 pixels, and otherwise 4 pixels. No n_fix was published: the rule of thumb applies. `transformer-causal` is the
-plain one as a language model: a token sees none after it, and the head reads the last token in place of the mean.
+blocks of two heads, D = 32 and hidden layers of 64. Patches have a quarter of a side of 8 pixels, and otherwise 4
+pixels. No n_fix was published: the rule of thumb applies. `transformer-causal` is the plain one as a language model: a
+token sees none after it, and the head reads the last token in place of the mean.
+
+Dropout stands where the zoo's encoder has it: after the embedding with its positions, after the attention and after the
+perceptron, before what they are added to. There is none on the attention's weights and none inside the perceptron, as
+PyTorch's encoder layer has. Its rate is that of the training (`Recipe.dropout`).
 
 Attention is written out in matrix products, which can be batched over networks and whose symmetries can be traced.
 """
@@ -25,6 +29,7 @@ from torch import Tensor, nn
 from asym.models.arch import Shape
 from asym.models.parts import make_activation, scaled
 from asym.models.registry import register
+from asym.nn.dropout import Dropout
 from asym.nn.variants import LayerRule
 
 
@@ -82,12 +87,13 @@ class Block(nn.Module):
         self.up = nn.Linear(dim, hidden)
         self.act = make_activation(activation)
         self.down = nn.Linear(hidden, dim)
+        self.drop1, self.drop2 = Dropout(), Dropout()
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, tokens, dim) → (n, tokens, dim)."""
-        y = self.attention(self.norm1(x))
+        y = self.drop1(self.attention(self.norm1(x)))
         x = x + y if self.residual else y
-        y = self.down(self.act(self.up(self.norm2(x))))
+        y = self.drop2(self.down(self.act(self.up(self.norm2(x)))))
         return x + y if self.residual else y
 
 
@@ -141,6 +147,7 @@ class Transformer(nn.Module):
         self.embed = nn.Conv2d(channels, dim, patch, patch)
         tokens = (height // patch) * (width // patch)
         self.register_buffer("positions", waves(tokens, dim), persistent=False)
+        self.drop = Dropout()
         options: dict[str, Any] = {"residual": residual, "affine": affine, "activation": activation}
         options |= {"key_dim": key_dim, "value_dim": value_dim, "causal": causal}
         self.blocks = nn.ModuleList(Block(dim, heads, hidden, **options) for _ in range(blocks))
@@ -150,7 +157,7 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""
-        x = self.embed(x).flatten(2).transpose(1, 2) + self.positions
+        x = self.drop(self.embed(x).flatten(2).transpose(1, 2) + self.positions)
         for block in self.blocks:
             x = block(x)
         x = self.norm(x)

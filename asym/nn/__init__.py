@@ -1,6 +1,7 @@
 """Layers that remove parameter symmetries, and the variants that put them into a network."""
 
 from asym.nn.convert import asymmetrize, to_plain
+from asym.nn.dropout import Dropout
 from asym.nn.figlu import FiGLU
 from asym.nn.init import initial_values, initialise
 from asym.nn.masked import MaskedLayer, check_fixed
@@ -10,6 +11,7 @@ from asym.nn.variants import LayerPlan, LayerRule, Variant, apply_variant, count
 from asym.nn.w_asym import WAsymConv2d, WAsymLinear
 
 __all__ = [
+    "Dropout",
     "FiGLU",
     "LayerPlan",
     "LayerRule",

@@ -1,4 +1,4 @@
-"""How a network is trained, as data: optimiser, learning rate, schedule, epochs, batch, smoothing, augmentation.
+"""How a network is trained, as data: optimiser, rate, schedule, epochs, batch, smoothing, augmentation, dropout.
 
 Every number of a `Recipe` may differ between the networks of one population; the optimiser and the batch size group
 the networks that can take a step together. The learning rate at epoch t (a real number, the step divided by the steps
@@ -56,6 +56,9 @@ class Recipe:
     """Distribution of initial weights: the architecture's own, or one of `asym.nn.init` with biases at zero."""
     start_std: float = 0.05
     """Standard deviation of the starts `normal` and `truncated_normal`."""
+    dropout: float = 0.0
+    """Share of the entries that a training step drops, in [0, 1), at each `asym.nn.Dropout` of the architecture; one
+    that has none takes 0 alone."""
 
     def __post_init__(self) -> None:
         def check(ok: bool, field: str, valid: str) -> None:
@@ -74,6 +77,7 @@ class Recipe:
         check(0 < self.train_fraction <= 1, "train_fraction", "in (0, 1]")
         check(self.start in get_args(StartName), "start", f"one of {get_args(StartName)}")
         check(math.isfinite(self.start_std) and self.start_std > 0, "start_std", "a positive number")
+        check(0 <= self.dropout < 1, "dropout", "in [0, 1)")
         if self.schedule == "triangular":
             check(0 < self.warmup < self.epochs, "warmup", "between 0 and the epochs for a triangular schedule")
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from asym.data import Data
+from asym.populations.dropout import check_dropout
 from asym.populations.layout import Layout
 from asym.populations.plan import Plan, make_plan
 from asym.populations.population import Population
@@ -25,9 +26,14 @@ KIND = "population"
 
 
 def plan_for(population: Population, device: torch.device | str) -> Plan:
-    """The numerical plan of a population on a device; its chunk is never larger than the population."""
+    """The numerical plan of a population on a device; its chunk is never larger than the population.
+
+    Raises:
+        ValueError: for dropout where the architecture has no place for it.
+    """
     first = population.members[0]
     network = population.architecture.build(first.seed, first.mask_seed)
+    check_dropout(network, population.architecture.arch, [m.recipe for m in population.members])
     shape, batch = population.architecture.input_shape, first.recipe.batch_size
     plan = make_plan(network, shape, batch, torch.device(device))
     chunk = min(plan.chunk, len(population.members))

@@ -2,8 +2,9 @@
 
 The networks of a chunk are the rows of a matrix θ of shape `n p`. A step computes the gradient of every row, by plain
 autograd on a module whose parameters are views into θ (n = 1), or by `torch.func.vmap` over rows (n > 1), and hands
-both matrices to the optimiser. What a network sees (initial weights, order of images, crops and flips) is drawn from
-generators of its own seed and the epoch number: it depends neither on the chunk nor on where training was resumed.
+both matrices to the optimiser. What a network sees (initial weights, order of images, crops and flips, what is dropped)
+is drawn from generators of its own seed and the epoch number: it depends neither on the chunk nor on where training was
+resumed.
 
 A network whose loss or weights stop being finite is marked with the epoch and left as it was at that epoch's end; the
 others go on. Networks with fewer epochs leave the chunk when they are done.
@@ -22,7 +23,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from asym.data import Batches, Data, with_train_size
+from asym.nn.dropout import keeping
 from asym.nn.init import initialise
+from asym.populations.dropout import Dropping, check_dropout
 from asym.populations.layout import Layout, channels_last
 from asym.populations.optim import init_state, update_
 from asym.populations.plan import Plan
@@ -82,7 +85,8 @@ def train_chunk(
         on_epoch: called after each epoch with the number of networks that took part.
 
     Raises:
-        ValueError: if members differ in optimiser, batch size, augmentation or share of the images.
+        ValueError: if members differ in optimiser, batch size, augmentation or share of the images, or have dropout
+            where the architecture has no place for it.
     """
     recipes = [member.recipe for member in members]
     for field in SHARED:
@@ -147,7 +151,7 @@ def _run_epoch(
     everyone = len(rows) == len(recipes)
     theta = chunk.theta if everyone else chunk.theta[rows]
     slots = state if everyone else {slot: value[rows] for slot, value in state.items()}
-    gradient = chunk.gradient_of(rows, theta)
+    gradient, masks = chunk.gradient_of(rows, theta), chunk.dropping.epoch(rows, epoch)
 
     def column(values: list[float]) -> Float[Tensor, "k 1"]:
         return torch.tensor(values, device=theta.device, dtype=theta.dtype)[:, None]
@@ -158,7 +162,7 @@ def _run_epoch(
     total, hits, seen = torch.zeros(len(rows), device=theta.device), torch.zeros(len(rows), device=theta.device), 0
     for step, (images, labels) in enumerate(batches.epoch(rows, epoch)):
         lr = column([recipes[i].lr_at(epoch + step / batches.steps) for i in rows])
-        grad, loss, right = gradient(images, labels, smoothing)
+        grad, loss, right = gradient(images, labels, smoothing, masks(labels.shape[1]))
         update_(recipes[rows[0]].optimizer, theta, grad, slots, epoch * batches.steps + step + 1, lr, decay)
         total += loss * labels.shape[1]
         hits += right
@@ -181,6 +185,7 @@ class _Chunk:
                 initialise(network, m.seed, m.recipe.start, m.recipe.start_std)
                 if architecture.variant.name == "w-init":
                     start_at_constants(network, architecture, m)
+        check_dropout(networks[0], architecture.arch, [m.recipe for m in members])
         self.layout = Layout.trainable(networks[0])
         if not self.layout.names:
             raise ValueError(f"architecture: {architecture.arch} has no trainable parameters")
@@ -198,9 +203,12 @@ class _Chunk:
         self.plan = plan
         if plan.channels_last:
             self.network.to(memory_format=torch.channels_last)
+        rates = [m.recipe.dropout for m in members]
+        self.dropping = Dropping(self.network, architecture.input_shape, [m.seed for m in members], rates, device)
 
     def gradient_of(self, rows: list[int], theta: Tensor) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        """A function (inputs `k …`, labels `k b`, smoothing `k`) → (gradient `k p`, loss `k`, correct labels `k`)."""
+        """A function (inputs `k …`, labels `k b`, smoothing `k`, masks of dropout) → (gradient `k p`, loss `k`, correct
+        labels `k`)."""
         if len(rows) == 1:
             return self._plain_gradient(rows[0], theta)
         if self.running_layout.names:
@@ -217,9 +225,11 @@ class _Chunk:
             self.running_layout.load_(self.network, self.running[row])
         parameters = [own[name] for name in self.layout.names]
 
-        def gradient(images: Any, labels: Tensor, smoothing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def gradient(
+            images: Any, labels: Tensor, smoothing: Tensor, masks: dict[str, Tensor]
+        ) -> tuple[Tensor, Tensor, Tensor]:
             inputs = channels_last(images[0]) if self.plan.channels_last else images[0]
-            with self._autocast():
+            with self._autocast(), keeping(self.network, {name: mask[0] for name, mask in masks.items()}):
                 logits = self.network(inputs)
             loss = cross_entropy(logits.float(), labels[0], smoothing[0])
             grads = torch.autograd.grad(loss, parameters)
@@ -236,16 +246,18 @@ class _Chunk:
             constants = {name: torch.stack([self.constants[i][name] for i in rows]) for name in names}
             axis = 0
 
-        def loss_of(parameters, constants, images, labels, smoothing):
+        def loss_of(parameters, constants, images, labels, smoothing, masks):
             with self._autocast():
-                logits = torch.func.functional_call(self.network, {**constants, **parameters}, (images,))
+                logits = torch.func.functional_call(self.network, {**constants, **parameters, **masks}, (images,))
             right = (logits.argmax(dim=-1) == labels).sum()
             return cross_entropy(logits.float(), labels, smoothing), right
 
-        both = torch.func.vmap(torch.func.grad_and_value(loss_of, has_aux=True), in_dims=(0, axis, 0, 0, 0))
+        both = torch.func.vmap(torch.func.grad_and_value(loss_of, has_aux=True), in_dims=(0, axis, 0, 0, 0, 0))
 
-        def gradient(images: Tensor, labels: Tensor, smoothing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            grads, (loss, right) = both(self.layout.views(theta), constants, images, labels, smoothing)
+        def gradient(
+            images: Tensor, labels: Tensor, smoothing: Tensor, masks: dict[str, Tensor]
+        ) -> tuple[Tensor, Tensor, Tensor]:
+            grads, (loss, right) = both(self.layout.views(theta), constants, images, labels, smoothing, masks)
             return torch.cat([grads[n].flatten(1) for n in self.layout.names], dim=1), loss.detach(), right
 
         return gradient

@@ -40,8 +40,9 @@ LABEL_VERSION = 1
 """Raised by hand whenever labels or the stack would come out differently."""
 HYPER = (
     "optimizer", "lr", "weight_decay", "smoothing", "epochs", "train_fraction", "start", "start_std", "batch_size",
+    "dropout",
 )  # fmt: skip
-"""Columns with hyper-parameters."""
+"""Columns with hyper-parameters; `dropout` is there in zoos that have some."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +138,7 @@ def label_chunk(store: Store, chunk: Population, plan: Plan, data: Data, device:
 
     def measure() -> tuple[dict[str, Tensor], dict[str, pd.DataFrame], dict[str, Any]]:
         first = chunk.members[0]
+        known = [field for field in HYPER if field != "dropout" or any(m.recipe.dropout for m in chunk.members)]
         network = chunk.architecture.build(first.seed, first.mask_seed)
         splits = {"train": data.train, "test": data.test}
         evaluate = Evaluator(network, Layout.trainable(network), data, splits, device=device)
@@ -145,7 +147,7 @@ def label_chunk(store: Store, chunk: Population, plan: Plan, data: Data, device:
             whole = bool(torch.isfinite(theta).all())
             found = evaluate(theta) if whole else dict.fromkeys(splits, (float("nan"), float("nan")))
             labels = {f"{name}_{what}": found[name][i] for name in splits for i, what in enumerate(("loss", "acc"))}
-            hyper = {field: getattr(member.recipe, field) for field in HYPER}
+            hyper = {field: getattr(member.recipe, field) for field in known}
             rows.append({"seed": member.seed, "diverged": diverged, **labels, **hyper})
         return {}, {"networks": pd.DataFrame(rows)}, {}
 
@@ -177,6 +179,8 @@ def assemble(store: Store, plan: ZooPlan, data: Data, device: str = "cpu") -> Ru
             tables.append(table)
         everything = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         frame = pd.concat(tables, ignore_index=True)
+        if "dropout" in frame:  # chunks without any do not name it
+            frame = frame.fillna({"dropout": 0.0})
         keep = finite(everything)
         order = keep[np.lexsort((frame["epochs"].to_numpy()[keep], frame["run"].to_numpy()[keep]))]
         index = torch.from_numpy(order)

@@ -8,8 +8,8 @@ having the same hyper-parameters.
                         smoothing U(0, 0.2), epochs integers 10 … 40
     small-cnn           Adam, SGD or RMSProp, constant rate, log-uniform 5e-4 … 5e-2; weight decay log-uniform
                         1e-8 … 1e-2; share of the images .1, .25, .5 or 1; start Glorot-normal, He-normal, orthogonal,
-                        normal or truncated normal, the last two of deviation log-uniform 1e-3 … .5
-    small-cnn-digits    the same with momentum 0.9 in place of plain SGD
+                        normal or truncated normal, the last two of deviation log-uniform 1e-3 … .5; dropout U(0, .7)
+    small-cnn-digits    the same with momentum 0.9 in place of plain SGD and without dropout
 
 `resnet8` is the zoo of Lim et al. 2024 (arXiv 2405.20231, metanetworks and monotone interpolation): batches of 512,
 CIFAR-10. 40 is among the epochs here; whether the paper's RandInt(10, 40) includes it is not said. The paper's flip is
@@ -17,16 +17,16 @@ what `Augment` does, its shift is by two pixels and its cutout has no counterpar
 
 `transformer` draws from the grids of the Small Transformer Zoo (Tran et al. 2025, arXiv 2410.04209, by its released
 code): Adam, RMSprop, SGD and momentum, ten rates 3e-4 … 7e-2, initial deviations .1 … .5, weight decay 1e-8 … 1e-2,
-shares of the images .7 … 1, cosine after a tenth of warm-up. Published are two whole grids, for adaptive and other
-optimisers, whose rates and deviations are put together here; 100 epochs, of which networks are read after 75, here they
-end at 75; dropout, here none; starts cut at ±2, here at two deviations; one seed for all. `transformer-digits` is the
-same without plain SGD, in 20 epochs.
+shares of the images .7 … 1, dropout 0 … .2, cosine after a tenth of warm-up. Published are two whole grids, for
+adaptive and other optimisers, whose rates and deviations are put together here; 100 epochs, of which networks are read
+after 75, here they end at 75; starts cut at ±2, here at two deviations; one seed for all. `transformer-digits` is the
+same without plain SGD and without dropout, in 20 epochs.
 
 `small-cnn` is the Small CNN Zoo of Unterthiner et al. 2020 (arXiv 2002.11448): batches of 512, 86 epochs. Shares and
 batch are read off its code; the other ranges are quoted from memory and were not checked against it. Different here:
-the published networks also have dropout, U(0, 0.7); penalise kernels alone, here biases too; and all have one seed
-(`one_seed` in `asym.populations.zoo_nets`), here each has its own. On the 1,097 images of digits a network takes a
-fiftieth of the published number of steps, in which plain SGD at these rates learns next to nothing.
+the published networks penalise kernels alone, here biases too; and all have one seed (`one_seed` in
+`asym.populations.zoo_nets`), here each has its own. On the 1,097 images of digits a network takes a fiftieth of the
+published number of steps, in which plain SGD at these rates learns next to nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Zoo:
     """Field of `Recipe` → its distribution."""
 
 
-def _small_cnn(name: str, optimizers: tuple[str, ...]) -> Zoo:
+def _small_cnn(name: str, optimizers: tuple[str, ...], **more: Draw) -> Zoo:
     return Zoo(
         name,
         Recipe(optimizer="adam", epochs=86, batch_size=512, augment="none"),
@@ -115,11 +115,12 @@ def _small_cnn(name: str, optimizers: tuple[str, ...]) -> Zoo:
             "train_fraction": Choice((0.1, 0.25, 0.5, 1.0)),
             "start": Choice(STARTS),
             "start_std": LogUniform(1e-3, 0.5),
+            **more,
         },
     )
 
 
-def _transformer(name: str, optimizers: tuple[str, ...], epochs: int, batch_size: int) -> Zoo:
+def _transformer(name: str, optimizers: tuple[str, ...], epochs: int, batch_size: int, **more: Draw) -> Zoo:
     return Zoo(
         name,
         Recipe(
@@ -132,6 +133,7 @@ def _transformer(name: str, optimizers: tuple[str, ...], epochs: int, batch_size
             "start_std": Choice((0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)),
             "weight_decay": Choice((1e-8, 1e-7, 1e-6, 1e-4, 1e-2)),
             "train_fraction": Choice((0.7, 0.8, 0.9, 1.0)),
+            **more,
         },
     )  # fmt: skip
 
@@ -151,9 +153,11 @@ ZOOS: dict[str, Zoo] = {
                 "epochs": Integers(10, 40),
             },
         ),
-        _transformer("transformer", ("adam", "rmsprop", "sgd", "momentum"), 75, 128),
+        _transformer(
+            "transformer", ("adam", "rmsprop", "sgd", "momentum"), 75, 128, dropout=Choice((0.0, 0.05, 0.1, 0.15, 0.2))
+        ),
         _transformer("transformer-digits", ("adam", "rmsprop", "momentum"), 20, 64),
-        _small_cnn("small-cnn", ("adam", "sgd", "rmsprop")),
+        _small_cnn("small-cnn", ("adam", "sgd", "rmsprop"), dropout=Uniform(0.0, 0.7)),
         _small_cnn("small-cnn-digits", ("adam", "momentum", "rmsprop")),
     )
 }

@@ -50,6 +50,9 @@ def test_no_warmup_starts_at_the_peak(schedule):
         ("epochs", 0),
         ("batch_size", 0),
         ("smoothing", 1.0),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("dropout", float("nan")),
     ],
 )
 def test_a_bad_field_is_named(field, value):

@@ -8,12 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from asym.data import load
+from asym.metanets.zoo_stack import hyper_numbers
 from asym.models import build
 from asym.nn import Variant
 from asym.nn.init import SCHEMES, initial_values
 from asym.populations import Architecture, Member, Plan, Recipe, chunks_of, train_chunk
 from asym.populations import zoo_nets as module
-from asym.populations.zoo_nets import ZooPlan, assemble, zoo_of
+from asym.populations.zoo_nets import HYPER, ZooPlan, assemble, zoo_of
 from asym.populations.zoos import STARTS, draw_recipes
 from asym.store import Store
 
@@ -23,10 +24,10 @@ def data():
     return load("digits", train_size=120)
 
 
-def plan(data, variant="standard", **options) -> ZooPlan:
+def plan(data, variant="standard", zoo="small-cnn", **options) -> ZooPlan:
     architecture = Architecture("small-cnn", data.input_shape, data.classes, 0.25, variant=Variant(variant))
     fixed = (("batch_size", 64), ("epochs", 2), ("optimizer", "adam"), ("train_fraction", 0.5))
-    return ZooPlan("small-cnn", architecture, options.pop("networks", 4), 0, data.fingerprint, fixed, **options)
+    return ZooPlan(zoo, architecture, options.pop("networks", 4), 0, data.fingerprint, fixed, **options)
 
 
 def test_the_published_ranges():
@@ -112,6 +113,48 @@ def test_labels_are_those_of_the_networks_in_the_stack(data, tmp_path, variant):
         fixed = zoo.tensors["convs.1.weight"][:, ~mask]
         assert (fixed == fixed[0]).all()
         assert not (zoo.tensors["convs.1.weight"][:, mask] == zoo.tensors["convs.1.weight"][:1, mask]).all(1)[1:].any()
+
+
+def test_dropout_is_a_column_where_it_is_drawn_and_nowhere_else(data, tmp_path):
+    store, zoos = Store(tmp_path), {}
+    for name in ("small-cnn", "small-cnn-digits"):
+        wanted = plan(data, zoo=name)
+        zoos[name] = zoo_of(assemble(store, wanted, data))
+    with_some, without = zoos["small-cnn"].table, zoos["small-cnn-digits"].table
+    assert with_some["dropout"].tolist() == [r.dropout for r in plan(data).recipes]
+    assert with_some["dropout"].nunique() == 4
+    labels = ["run", "activation", "seed", "diverged", "train_loss", "train_acc", "test_loss", "test_acc"]
+    assert without.columns.tolist() == [*labels, *(name for name in HYPER if name != "dropout")]
+    assert with_some.columns.tolist() == [*without.columns, "dropout"]
+    for table, more in ((with_some, 1), (without, 0)):
+        known = [name for name in HYPER if name in table]
+        old = [name for name in known if name != "dropout"]
+        numbers, before = (hyper_numbers(table, names) for names in (known, old))
+        assert numbers.shape[1] == before.shape[1] + more
+        assert torch.equal(numbers[:, : before.shape[1]], before)
+
+
+def test_a_chunk_without_dropout_in_a_zoo_with_some_has_zeros(data, tmp_path, monkeypatch):
+    """Networks of different optimisers train apart."""
+    wanted = plan(data, networks=2)
+    rates = iter((0.0, 0.5))
+    recipes = [
+        dataclasses.replace(r, optimizer=o, dropout=next(rates)) for r, o in zip(wanted.recipes, ("adam", "sgd"))
+    ]
+    monkeypatch.setattr(module, "draw_recipes", lambda *a, **k: recipes)
+    module._recipes.cache_clear()
+    module._chunks.cache_clear()
+    zoo = zoo_of(assemble(Store(tmp_path), wanted, data))
+    module._recipes.cache_clear()
+    module._chunks.cache_clear()
+    assert zoo.table["optimizer"].tolist() == ["adam", "sgd"]
+    assert zoo.table["dropout"].tolist() == [0.0, 0.5]
+
+
+def test_dropout_is_refused_before_training_where_there_is_no_place(data):
+    wanted = dataclasses.replace(plan(data), architecture=Architecture("mlp", data.input_shape, data.classes, 0.25))
+    with pytest.raises(ValueError, match=r"^dropout: got 0\.\d+, but mlp has no place for it"):
+        wanted.chunks("cpu")
 
 
 def test_variants_are_paired_and_a_zoo_grows(data):

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from asym.populations import Recipe
+from asym.populations.population import compact
 from asym.populations.zoos import ZOOS, Choice, Integers, LogUniform, Uniform, Zoo, draw_recipes
 from asym.seeds import numpy_generator
+from asym.store import config_hash
 
 MANY = draw_recipes("resnet8", 600, seed=3)
 
@@ -45,6 +47,36 @@ def test_a_new_hyper_parameter_leaves_the_others_as_they_were():
     drawn = draw_recipes(more, 20, seed=3)
     assert {r.optimizer for r in drawn} == {"sgd", "adamw"}
     assert [dataclasses.replace(r, optimizer="adamw") for r in drawn] == MANY[:20]
+
+
+def test_dropout_is_drawn_as_published():
+    small = [r.dropout for r in draw_recipes("small-cnn", 400, seed=3)]
+    assert min(small) >= 0
+    assert max(small) < 0.7
+    assert stats.kstest([x / 0.7 for x in small], "uniform").pvalue > 1e-3
+    assert stats.kstest([x / 0.9 for x in small], "uniform").pvalue < 1e-6
+    grid = (0.0, 0.05, 0.1, 0.15, 0.2)
+    drawn = [r.dropout for r in draw_recipes("transformer", 400, seed=3)]
+    assert set(drawn) == set(grid)
+    assert stats.chisquare([drawn.count(x) for x in grid]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("zoo", "name"),
+    [
+        ("resnet8", "d1f3644fa513"),
+        ("small-cnn-digits", "2963e674fa30"),
+        ("transformer-digits", "8a39bfa0ad3b"),
+        ("small-cnn", "3e93cee6c972"),
+        ("transformer", "2b6e088d7634"),
+    ],
+)
+def test_draws_are_pinned(zoo, name):
+    """What was drawn before there was dropout: a change here renames the kept networks of a zoo."""
+    recipes = draw_recipes(zoo, 40, seed=0)
+    if zoo in ("small-cnn", "transformer"):
+        recipes = [dataclasses.replace(recipe, dropout=0.0) for recipe in recipes]
+    assert config_hash({"recipes": [compact(recipe) for recipe in recipes]}) == name
 
 
 def test_shorter_and_fixed_recipes():
@@ -91,7 +123,7 @@ def test_draws_lie_inside_and_reach_all(draw, inside):
         ({"epochs_scale": math.inf}, r"^epochs_scale: got inf"),
         ({"fixed": {"rate": 1.0}}, r"^fixed: 'rate' is no field"),
         ({"fixed": {"lr": -1.0}}, r"^lr: got -1.0"),
-        ({"zoo": Zoo("mine", Recipe(), {"dropout": Uniform(0, 1)})}, r"^zoo: 'dropout' is no field"),
+        ({"zoo": Zoo("mine", Recipe(), {"rate": Uniform(0, 1)})}, r"^zoo: 'rate' is no field"),
     ],
 )
 def test_bad_requests_name_the_argument(options, message):

@@ -30,7 +30,7 @@ def test_the_small_cnn_zoo_is_read_like_a_zoo_of_our_own(tmp_path):
     biases = np.sort(zoo.tensors["convs.0.bias"].numpy().ravel())
     np.testing.assert_array_equal(biases, np.sort(weights[1::2, :16].ravel()))  # every second row is of the last step
     assert set(zoo.table["activation"]) == {"relu", "tanh"}
-    assert {"lr", "weight_decay"} <= set(zoo.table)
+    assert {"lr", "weight_decay", "dropout"} <= set(zoo.table)
     again = metanet.run(given)
     assert again.equals(rows)
     # A zoo smaller than a reader's batch is estimated by what there is of it.
