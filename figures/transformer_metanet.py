@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MADE_BY = "python -m studies.transformer_metanet"
-FIGURE = ("dataset", "dim", "preset", "arch")
+FIGURE = ("dataset", "dim", "preset", "arch", "networks")
+"""Rows that agree in these go into one figure."""
 PUBLISHED = ("transformer-plain", "published files")
 COLUMNS = (*FIGURE, "kind", "reader", "threshold", "split", "spread", "tau", "tau_low", "tau_high", "config", "zoo")
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
@@ -73,8 +74,9 @@ def _figure(
         if heads is not None:
             _pairs(axes[1, column], heads[heads["zoo"].isin(zoo)])
     what = "transformers" if key["arch"] in PUBLISHED else key["arch"]
-    figure.suptitle(f"{what} of D = {key['dim']} on {key['dataset']}; bars are 95 % intervals", fontsize=8)
-    parts = ["transformer_metanet", key["dataset"], key["dim"]]
+    what = f"{key['networks']:,} {what} of D = {key['dim']} on {key['dataset']}"
+    figure.suptitle(f"{what}; bars are 95 % intervals", fontsize=8)
+    parts = ["transformer_metanet", key["dataset"], key["dim"], f"{key['networks']}-networks"]
     parts += [] if key["arch"] in PUBLISHED else [key["arch"]]
     name = "_".join(map(str, parts + ([] if key["preset"] == "laptop" else [key["preset"]])))
     return save(figure, folder, re.sub(r"[^\w.+-]+", "-", name))

@@ -18,15 +18,25 @@ SAME = 1e-5
 """Predictions that differ by less are one number in float32."""
 TREES = ("boost", "forest", "stats", "stats-boost", "flat")
 KINDS = ("one-seed", "many-seeds")
-FEW = "--readers nfn nfn-low nfn-heads flat stats stats-boost boost forest hyper-boost --thresholds 0.0"
+LESS = (
+    " --readers nfn nfn-low nfn-heads flat stats stats-boost boost forest hyper-boost --thresholds 0.0"
+    " --skip held-out augmented heads"
+)
+"""Flags of the runs beside the main one."""
+
+
+def _zoo(networks: int, dim: int = 16, dataset: str = "digits", arch: str = "transformer-plain") -> dict[str, Any]:
+    """What the summary says of the networks of a zoo."""
+    return {"arch": arch, "dataset": dataset, "dim": dim, "networks": networks}
+
+
 ZOOS: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("digit transformers, D = 16", {"arch": "transformer-plain", "dataset": "digits", "dim": 16}, ""),
-    ("digit transformers, D = 32", {"arch": "transformer-plain", "dataset": "digits", "dim": 32},
-     f" --dim 32 {FEW} --skip held-out augmented heads"),
-    ("transformers on documentation strings", {"arch": "transformer-plain", "dataset": "docstrings", "dim": 16},
-     f" --dataset docstrings {FEW} --skip held-out augmented heads"),
-    ("language models of characters", {"arch": "transformer-causal", "dataset": "characters", "dim": 16},
-     f" --dataset characters --arch transformer-causal {FEW} --skip held-out augmented heads"),
+    ("digit transformers, D = 16", _zoo(600), ""),
+    ("1,500 digit transformers, D = 16", _zoo(1500), f" --networks 1500{LESS.replace('flat', 'units flat')}"),
+    ("digit transformers, D = 32", _zoo(600, dim=32), f" --dim 32{LESS}"),
+    ("transformers on documentation strings", _zoo(600, dataset="docstrings"), f" --dataset docstrings{LESS}"),
+    ("language models of characters", _zoo(300, dataset="characters", arch="transformer-causal"),
+     f" --networks 300 --dataset characters --arch transformer-causal{LESS}"),
 )  # fmt: skip
 """Zoos of transformers: name, what tells their rows, what makes them."""
 
