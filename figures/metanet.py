@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MADE_BY = "python -m studies.metanet"
-FIGURE = ("arch", "dataset", "preset", "activations", "networks", "network_epochs")
+FIGURE = ("arch", "dataset", "preset", "activations", "networks", "network_epochs", "one_seed")
 """Rows that agree in these go into one figure."""
 TAUS = ("tau", "tau_permuted", "tau_rescaled")
 TABLE = (*FIGURE, "config", "variant", "reader", "part", "train_networks", "tau_low", "tau_high", *TAUS)
@@ -63,9 +63,9 @@ def _figure(folder: Path, key: dict[str, Any], rows: pd.DataFrame) -> list[Path]
     if curves:
         _curves(axes[1], rows, readers)
     _moved(axes[-1], rows[rows["part"] == "whole"], readers)
+    what = ", ".join([key["arch"], key["activations"], *(["one seed"] if key["one_seed"] else [])])
     figure.suptitle(
-        f"{key['networks']} networks ({key['arch']}, {key['activations']}) a zoo on {key['dataset']}: predicting test "
-        "accuracy from weights",
+        f"{key['networks']} networks ({what}) a zoo on {key['dataset']}: predicting test accuracy from weights",
         fontsize=8,
     )
     return save(figure, folder, _file_name(key))
@@ -156,6 +156,7 @@ def _file_name(key: dict[str, Any]) -> str:
     parts = ["metanet", key["arch"], key["dataset"], f"{key['networks']}-networks"]
     parts += [key["activations"]] if key["activations"] != "relu" else []
     parts += [f"{key['network_epochs']}-epochs"] if str(key["network_epochs"]) not in ("20", "drawn") else []
+    parts += ["one-seed"] if key["one_seed"] else []
     parts += [key["preset"]] if key["preset"] != "laptop" else []
     return re.sub(r"[^\w.+-]+", "-", "_".join(map(str, parts)))
 

@@ -33,7 +33,10 @@ CLOSE = 0.02
 UNMOVED = 0.001
 """A τ that changes by less has not changed."""
 ZOO = "small CNNs, digits"
-SMALL: dict[str, Any] = {"arch": "small-cnn", "dataset": "digits", "activations": "relu", "networks": 2000}
+LESS = " --readers stats stats-boost hyper-boost flat deepsets gmn scale-gmn --skip curve cost"
+"""Flags of the runs beside the main one."""
+SMALL: dict[str, Any] = {"arch": "small-cnn", "dataset": "digits", "activations": "relu", "networks": 2000,
+    "one_seed": False}  # fmt: skip
 """What the summary says of the networks of `ZOO`."""
 
 
@@ -127,6 +130,25 @@ def _a19(tables: Tables) -> list[Check]:
     return [inside(f"τ on smaller minus standard, {r['reader']}", _interval(r), CLOSE) for r in rows.to_dict("records")]
 
 
+def _flat(tables: Tables, variant: str, one_seed: bool = False) -> Interval:
+    """τ of the flat reader on a whole zoo."""
+    where: dict[str, Any] = SMALL | {"one_seed": one_seed, "reader": "flat", "part": "whole", "variant": variant}
+    return given(tables("metanet_summary", **where), "tau", "tau_low", "tau_high", "test_networks")
+
+
+def _n08_start(tables: Tables) -> list[Check]:
+    gain = _between(tables, "flat", "matched", "w-init")
+    return [
+        above("τ of flat on networks started at W's values minus standard, accuracies matched", gain),
+        below("τ of flat on W minus started at W's values", apart(_flat(tables, "w"), _flat(tables, "w-init")), CLOSE),
+    ]
+
+
+def _n08_seed(tables: Tables) -> list[Check]:
+    gain = apart(_flat(tables, "standard", one_seed=True), _flat(tables, "standard"))
+    return [above("τ of flat on standard networks of one seed minus a seed each", gain)]
+
+
 def _interval(row: dict[Any, Any]) -> Interval:
     return Interval(float(row["difference"]), float(row["low"]), float(row["high"]), int(row["n"]))
 
@@ -203,4 +225,8 @@ CLAIMS = (
           elsewhere="invariance with mixed activations: tests/metanets/test_metanets_scale_gmn.py"),
     Claim("N03", OWN, "Fixing the gauge and reading permutation-only is as good as ScaleGMN", "open question", "–",
           (Setting(ZOO, "metanet", _n03),), headline=True),
+    Claim("N08", OWN, "Flat readers need a start that networks share, not constants", "–", "–",
+          (Setting(ZOO, f"metanet --variants standard w w-init{LESS}", _n08_start),
+           Setting(f"{ZOO}, one seed for all", f"metanet --variants standard --one-seed{LESS}", _n08_seed)),
+          headline=True),
 )  # fmt: skip

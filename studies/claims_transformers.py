@@ -34,7 +34,8 @@ ZOOS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("digit transformers, D = 16", _zoo(600), ""),
     ("1,500 digit transformers, D = 16", _zoo(1500), f" --networks 1500{LESS.replace('flat', 'units flat')}"),
     ("digit transformers, D = 32", _zoo(600, dim=32), f" --dim 32{LESS}"),
-    ("transformers on documentation strings", _zoo(600, dataset="docstrings"), f" --dataset docstrings{LESS}"),
+    ("transformers on documentation strings", _zoo(400, dataset="docstrings"),
+     f" --networks 400 --dataset docstrings{LESS}"),
     ("language models of characters", _zoo(300, dataset="characters", arch="transformer-causal"),
      f" --networks 300 --dataset characters --arch transformer-causal{LESS}"),
 )  # fmt: skip

@@ -106,7 +106,7 @@ def row_of(item: Item, config: str, repeat: int, result: Read, zoo: Zoo) -> dict
 def summary_row(group: Group) -> dict[str, Any]:
     """Means over trainings, with bootstrap intervals over test networks for rank correlations."""
     item, columns = group.item, group.item.family.columns
-    names = ("preset", "arch", "dataset", "variant", "activations", "networks", "network_epochs")
+    names = ("preset", "arch", "dataset", "variant", "activations", "networks", "network_epochs", "one_seed")
     row: dict[str, Any] = {"config": group.config, **{name: columns[name] for name in names}}
     places = splits_of(group.results[0].reading)
     row |= {"reader": item.reader, "part": item.part, "train_networks": len(places["train"])}

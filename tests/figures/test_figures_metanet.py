@@ -16,8 +16,9 @@ def _write(folder, zoos=("standard", "w"), parts=("whole", "curve", "matched"), 
                 tau = 0.5 + 0.1 * place
                 taus = {"tau": tau, "tau_permuted": tau, "tau_rescaled": tau - 0.2 if reader == "gmn" else tau}
                 row = {"arch": "small-cnn", "dataset": "digits", "preset": "laptop", "activations": "relu",
-                       "networks": 2000, "network_epochs": 20, "config": f"{zoo}{reader}{part}", "variant": zoo,
-                       "reader": reader, "part": part, "train_networks": 250 if part == "curve" else 1200}  # fmt: skip
+                       "networks": 2000, "network_epochs": 20, "one_seed": False,
+                       "config": f"{zoo}{reader}{part}", "variant": zoo, "reader": reader, "part": part,
+                       "train_networks": 250 if part == "curve" else 1200}  # fmt: skip
                 for name, value in taus.items():
                     missing = zoo == "w" and name != "tau"
                     low, high = (None, None) if missing else (value - 0.05, value + 0.05)
@@ -41,6 +42,7 @@ def test_the_same_table_gives_the_same_files(tmp_path):
     [
         ({"zoos": ("w",), "parts": ("whole",)}, "metanet_small-cnn_digits_2000-networks"),
         ({"preset": "smoke", "network_epochs": 2}, "metanet_small-cnn_digits_2000-networks_2-epochs_smoke"),
+        ({"one_seed": True}, "metanet_small-cnn_digits_2000-networks_one-seed"),
         ({"arch": "resnet8", "network_epochs": "drawn"}, "metanet_resnet8_digits_2000-networks"),
         (dict.fromkeys(("tau", "tau_permuted", "tau_rescaled")), "metanet_small-cnn_digits_2000-networks"),
     ],
