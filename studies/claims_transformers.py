@@ -37,7 +37,7 @@ ZOOS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("transformers on documentation strings", _zoo(400, dataset="docstrings"),
      f" --networks 400 --dataset docstrings{LESS}"),
     ("language models of characters", _zoo(300, dataset="characters", arch="transformer-causal"),
-     f" --networks 300 --dataset characters --arch transformer-causal{LESS}"),
+     f" --zoos many-seeds --networks 300 --dataset characters --arch transformer-causal{LESS}"),
 )  # fmt: skip
 """Zoos of transformers: name, what tells their rows, what makes them."""
 
