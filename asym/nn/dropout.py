@@ -78,9 +78,9 @@ def keep_mask(count: int, rate: float, generator: torch.Generator) -> Tensor:
 def keeping(model: nn.Module, masks: Mapping[str, Tensor]) -> Iterator[None]:
     """Give masks, by the names of `dropout_shapes`, to a model for the time of a forward pass."""
     places = _places(model) if masks else {}
-    for key, mask in masks.items():
-        places[key].keep = mask
     try:
+        for key, mask in masks.items():
+            places[key].keep = mask
         yield
     finally:
         for module in places.values():
