@@ -150,7 +150,7 @@ def _check_sizes(config: Config, defaults: Defaults) -> None:
     train = round((1 - VAL_SHARE - TEST_SHARE) * defaults.networks)
     for size in defaults.sizes:
         if size >= train:
-            if config.sizes is None and config.networks is not None:
+            if config.sizes is None and (config.networks is not None or config.files is not None):
                 continue  # the preset's curve, of which what is left is drawn
             raise InputError(f"--sizes: got {size}, of {defaults.networks} networks only {train} are for training")
 

@@ -53,6 +53,14 @@ def test_the_zoo_of_asymmetric_networks_is_read_by_readers_that_need_no_chain(tm
     assert set(rows["arch"]) == {"files"}
 
 
+def test_a_zoo_smaller_than_the_curve_of_the_preset_is_read(tmp_path):
+    files = tmp_path / "zoo"
+    files.mkdir()
+    small_cnn_files(files, runs=15)
+    prepared = metanet.ROOMS.prepare(config(tmp_path, files=files, readers=("stats",), sizes=None))
+    assert prepared.defaults.networks == 15
+
+
 @pytest.mark.parametrize(
     ("args", "word"),
     [
