@@ -44,7 +44,7 @@ TABLES = {
 }
 """Tables of the study, and what makes a row of each unique."""
 TASKS = ("classify", "edit")
-READERS = tuple(name for name in METANETS if name not in ("stats-boost", "hyper-boost", "dmc"))
+READERS = tuple(name for name in METANETS if "boost" not in name and name != "dmc")
 EDITORS = ("flat", "nfn-np", "nfn-hnp", "gmn", "gmn-b", "scale-gmn", "scale-gmn-b")
 ADD_ONS = ("matched", "gauge", "augment", "shuffle")
 STARTS = ("paper", "smooth")
