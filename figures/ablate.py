@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from figures import command
-from figures.ablate_maps import MADE_BY, heat_maps, label_of, measured, planes
+from figures.ablate_maps import MADE_BY, heat_maps, label_of, measured, plane_grid, planes
 from figures.style import ALIGNED, COLOURS, COLUMN_IN, DASHES, MARKERS, NAMES, pyplot, save
 from figures.tables import read
 from studies.checks import check_choice
@@ -221,6 +221,8 @@ def main(args: list[str] | None = None) -> int:
     def check(config: Config) -> None:
         for factor in factors(config):
             read(config.results, f"ablate_{factor.replace('-', '_')}.csv", NEEDED, MADE_BY)
+            if factor == "plane":
+                plane_grid(config.results, "ablate_plane")
 
     return command.run_figures(
         "ablate", __doc__, check, lambda config: draw(config.results, factors(config)), args, Config

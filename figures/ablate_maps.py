@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MADE_BY = "python -m studies.ablate"
+KEY = ["config", "level", "variant", "alignment", "pair"]
 
 
 def measured(rows: pd.DataFrame) -> pd.DataFrame:
@@ -68,14 +69,16 @@ def heat_maps(folder: Path, name: str, rows: pd.DataFrame, title: str) -> list[P
     return save(figure, folder, name)
 
 
+def plane_grid(results: Path, name: str) -> pd.DataFrame:
+    """The table of losses in planes."""
+    return read(results, f"{name}_grid.csv", (*KEY, "column", "row", "x", "y", "loss"), MADE_BY)
+
+
 def planes(results: Path, file: str, name: str, rows: pd.DataFrame, arch: str, dataset: str) -> list[Path]:
     """Test loss in the plane through three networks, a panel a variant and alignment."""
     import numpy as np
 
-    key = ["config", "level", "variant", "alignment", "pair"]
-    needed = (*key, "column", "row", "x", "y", "loss")
-    grid = read(results, f"{name}_grid.csv", needed, MADE_BY)
-    grid = grid.merge(rows[key], on=key)
+    grid = plane_grid(results, name).merge(rows[KEY], on=KEY)
     if grid.empty:
         return []
     plt = pyplot()

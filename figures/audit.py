@@ -23,21 +23,27 @@ if TYPE_CHECKING:
 
 MADE_BY = "python -m studies.audit"
 NEEDED = ("preset", "arch", "variant", "kind", "family", "predicted", "found", "unexplained", "params", "config")
+SWAPS = ("preset", "arch", "kappa", "n_fix_scale", "cost_min")
 
 
 def draw(results: Path) -> list[Path]:
     """Draw all figures of a results folder; returns the files written."""
-    rows = read(results, "audit.csv", NEEDED, MADE_BY)
+    rows, costs = _tables(results)
     files: list[Path] = []
     for preset, group in rows.groupby("preset", sort=False):
         whole = group[(group["kind"] == "continuous") & (group["family"] == "all")]
         if len(whole):
             files += _bars(results / "figures", str(preset), whole)
-    if (results / "audit_swaps.csv").is_file():
-        costs = read(results, "audit_swaps.csv", ("preset", "arch", "kappa", "n_fix_scale", "cost_min"), MADE_BY)
+    if costs is not None:
         for preset, group in costs.groupby("preset", sort=False):
             files += _swaps(results / "figures", str(preset), group)
     return files
+
+
+def _tables(results: Path) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """The audit, and the costs of swaps where they are there."""
+    rows, swaps = read(results, "audit.csv", NEEDED, MADE_BY), "audit_swaps.csv"
+    return rows, read(results, swaps, SWAPS, MADE_BY) if (results / swaps).is_file() else None
 
 
 def _bars(folder: Path, preset: str, rows: pd.DataFrame) -> list[Path]:
@@ -112,7 +118,7 @@ def main(args: list[str] | None = None) -> int:
     return run_figures(
         "audit",
         __doc__,
-        lambda config: read(config.results, "audit.csv", NEEDED, MADE_BY),
+        lambda config: _tables(config.results),
         lambda config: draw(config.results),
         args,
     )

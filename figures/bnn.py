@@ -31,6 +31,17 @@ KEY = ["config", "variant", "method", "instance"]
 CURVES_A_ROW, DIAGRAMS_A_ROW = 3, 4
 """Panels beside each other, at most: a figure is as wide as a page."""
 MARKERS = {"tanh": "o", "relu": "s", "figlu": "D"}
+TABLES = {
+    "bnn": (*FIGURE, *KEY, "kl_weight"),
+    "bnn_curves": (*KEY, "epoch", "train_nll", "test_acc"),
+    "bnn_reliability": (*KEY, "bins", "count", "confidence", "accuracy"),
+}
+"""What the variational part needs."""
+ALONE = {
+    "bnn_nuts": ("variant", "activation", "rhat_weights_median"),
+    "bnn_plane": ("config", "variant", "a", "b", "log_density"),
+}
+"""Tables with a figure each."""
 
 
 def draw(results: Path) -> list[Path]:
@@ -40,22 +51,26 @@ def draw(results: Path) -> list[Path]:
         FileNotFoundError: if it has none of the study's tables.
     """
     files: list[Path] = []
-    sampled = (results / "bnn_nuts.csv").is_file()
-    if (results / "bnn.csv").is_file() or not sampled:
-        rows = read(results, "bnn.csv", (*FIGURE, *KEY, "kl_weight"), MADE_BY)
-        curves = read(results, "bnn_curves.csv", (*KEY, "epoch", "train_nll", "test_acc"), MADE_BY)
-        bins = read(results, "bnn_reliability.csv", (*KEY, "bins", "count", "confidence", "accuracy"), MADE_BY)
-        for key, group in rows.groupby(list(FIGURE), sort=False, dropna=False):
+    tables = _tables(results)
+    if "bnn" in tables:
+        for key, group in tables["bnn"].groupby(list(FIGURE), sort=False, dropna=False):
             name = _file_name(dict(zip(FIGURE, key)))
-            files += _curves(results / "figures", f"bnn_{name}_curves", group, curves)
-            files += _reliability(results / "figures", f"bnn_{name}_reliability", group, bins)
-    if sampled:
-        rows = read(results, "bnn_nuts.csv", ("variant", "activation", "rhat_weights_median"), MADE_BY)
-        files += _rhat(results / "figures", rows)
-    if (results / "bnn_plane.csv").is_file():
-        plane = read(results, "bnn_plane.csv", ("config", "variant", "a", "b", "log_density"), MADE_BY)
+            files += _curves(results / "figures", f"bnn_{name}_curves", group, tables["bnn_curves"])
+            files += _reliability(results / "figures", f"bnn_{name}_reliability", group, tables["bnn_reliability"])
+    if "bnn_nuts" in tables:
+        files += _rhat(results / "figures", tables["bnn_nuts"])
+    if "bnn_plane" in tables:
+        plane = tables["bnn_plane"]
         files += _plane(results / "figures", plane[plane["config"] == plane["config"].iloc[-1]])
     return files
+
+
+def _tables(results: Path) -> dict[str, pd.DataFrame]:
+    """The tables that are there, those of the variational part together."""
+    found = {name: columns for name, columns in ALONE.items() if (results / f"{name}.csv").is_file()}
+    if (results / "bnn.csv").is_file() or "bnn_nuts" not in found:
+        found = TABLES | found
+    return {name: read(results, f"{name}.csv", columns, MADE_BY) for name, columns in found.items()}
 
 
 def _curves(folder: Path, name: str, rows: pd.DataFrame, curves: pd.DataFrame) -> list[Path]:
@@ -206,12 +221,9 @@ def _file_name(key: dict[str, Any]) -> str:
 
 def main(args: list[str] | None = None) -> int:
     """The command."""
-
-    def check(config: Config) -> None:
-        if not (config.results / "bnn_nuts.csv").is_file():
-            read(config.results, "bnn.csv", (*FIGURE, *KEY), MADE_BY)
-
-    return run_figures("bnn", __doc__, check, lambda config: draw(config.results), args)
+    return run_figures(
+        "bnn", __doc__, lambda config: _tables(config.results), lambda config: draw(config.results), args
+    )
 
 
 __all__ = ["Config", "draw", "main"]

@@ -76,7 +76,7 @@ def read_tables(results: Path) -> list[Table]:
     """All tables of a folder by name.
 
     Raises:
-        InputError: if there is no table, or one cannot be read.
+        InputError: if there is no table that belongs to a section of its own, or one cannot be read.
     """
     from asym.store import read_table
 
@@ -93,8 +93,12 @@ def read_tables(results: Path) -> list[Table]:
         if not len(frame.columns):
             raise InputError(f"--results: {path} is empty; it has not even a line of column names")
         tables.append(Table(path.stem, frame, text))
-    if not any(table.name != RUNS for table in tables):
-        raise InputError(f"--results: no tables in {results}; `python -m studies.lmc --out {results}` makes some")
+    if all(study_of(table.name) == "other" for table in tables):
+        there = f"only {', '.join(f'{table.name}.csv' for table in tables[:3])}" if tables else "no tables"
+        raise InputError(
+            f"--results: {there} in {results}, no table of {', '.join(STUDIES)}; "
+            f"`python -m studies.lmc --out {results}` makes some"
+        )
     return tables
 
 

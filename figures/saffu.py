@@ -38,6 +38,8 @@ TABLES = {
     "cost": ("saffu_cost_summary.csv", (*GROUP, "arm", "step_ms", "inference_us")),
     "grid": ("saffu_grid_effects.csv", (*GROUP, "kind", "factor", "level", "arm", "measure", "difference")),
 }  # fmt: skip
+REFERENCES, REFERRED = "saffu_quality_summary.csv", (*GROUP, "arm", "fraction", "control", "test_loss")
+"""Where losses of the unigram and the trigram are, if it is there."""
 ALIGNMENTS = {"none": "#D55E00", "weight": "#0072B2", "activation": "#009E73", "known": "#6B6B6B"}
 PALETTE = ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#882255", "#6B6B6B", "#000000", "#999933",
            "#44AA99", "#332288")  # fmt: skip
@@ -56,11 +58,13 @@ def draw(results: Path) -> list[Path]:
 
 
 def _tables(results: Path) -> dict[str, pd.DataFrame]:
-    """The tables that are there.
+    """The tables that are there; that of references, which `_references` opens, is looked at too.
 
     Raises:
         FileNotFoundError: if none is.
     """
+    if (results / REFERENCES).is_file():
+        read(results, REFERENCES, REFERRED, MADE_BY)
     there = {part: entry for part, entry in TABLES.items() if (results / entry[0]).is_file()} or TABLES
     return {part: read(results, name, columns, MADE_BY) for part, (name, columns) in there.items()}
 
@@ -118,7 +122,7 @@ def _quality(folder: Path, name: str, rows: pd.DataFrame, title: str) -> list[Pa
             else:
                 axis.plot(mean[x].clip(lower=first[x]), mean["test_loss"], color=colour, label=arm,
                           linewidth=1.2, marker="o", markersize=2)  # fmt: skip
-    for arm, loss in _references(folder.parent / "saffu_quality_summary.csv", rows["config"].iloc[0]).items():
+    for arm, loss in _references(folder.parent / REFERENCES, rows["config"].iloc[0]).items():
         for axis in axes:
             axis.axhline(loss, color="0.5", linestyle="--", linewidth=0.9)
             axis.annotate(arm, (0.99, loss), xycoords=("axes fraction", "data"), fontsize=6, ha="right", va="bottom")
@@ -134,7 +138,7 @@ def _references(file: Path, config: str) -> dict[str, float]:
     """Test losses of the unigram and the trigram."""
     if not file.is_file():
         return {}
-    table = read(file.parent, file.name, (*GROUP, "arm", "fraction", "control", "test_loss"), MADE_BY)
+    table = read(file.parent, file.name, REFERRED, MADE_BY)
     table = table[(table["config"] == config) & (table["control"] == "none")]
     table = table[(table["fraction"] == table["fraction"].max()) & table["arm"].isin(["unigram", "kneser-ney 3"])]
     return dict(zip(table["arm"], table["test_loss"]))

@@ -29,28 +29,34 @@ FIGURE = ("dataset", "dim", "preset", "arch", "networks")
 """Rows that agree in these go into one figure."""
 PUBLISHED = ("transformer-plain", "published files")
 COLUMNS = (*FIGURE, "kind", "reader", "threshold", "split", "spread", "tau", "tau_low", "tau_high", "config", "zoo")
+FURTHER = {
+    "transformer_metanet_moves.csv": (
+        "config", "kind", "reader", "threshold", "move", "change", "change_low", "change_high",
+    ),
+    "transformer_metanet_heads.csv": ("zoo", "reader", "right"),
+}  # fmt: skip
+"""Tables that may be missing."""
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 SPLITS = {"random": ("o", "full"), "augmented": ("o", "none"), "held-out": ("x", "full")}
 
 
 def draw(results: Path) -> list[Path]:
     """Draw all figures of a results folder; returns the files written."""
-    summary = _summary(results)
-    moves, heads = (_maybe(results, f"transformer_metanet_{name}.csv") for name in ("moves", "heads"))
+    summary, moves, heads = _tables(results)
     files: list[Path] = []
     for key, group in summary.groupby(list(FIGURE), sort=False):
         files += _figure(results / "figures", dict(zip(FIGURE, key)), group, moves, heads)
     return files
 
 
-def _summary(results: Path) -> pd.DataFrame:
-    return read(results, "transformer_metanet_summary.csv", COLUMNS, MADE_BY)
-
-
-def _maybe(results: Path, name: str) -> pd.DataFrame | None:
-    from asym.store import read_table
-
-    return read_table(results / name) if (results / name).is_file() else None
+def _tables(results: Path) -> tuple[pd.DataFrame, pd.DataFrame | None, pd.DataFrame | None]:
+    """The summary, and the tables of moves and of pairs of heads where they are there."""
+    summary = read(results, "transformer_metanet_summary.csv", COLUMNS, MADE_BY)
+    moves, heads = (
+        read(results, name, columns, MADE_BY) if (results / name).is_file() else None
+        for name, columns in FURTHER.items()
+    )
+    return summary, moves, heads
 
 
 def _figure(
@@ -132,7 +138,7 @@ def main(args: list[str] | None = None) -> int:
     return run_figures(
         "transformer_metanet",
         __doc__,
-        lambda config: _summary(config.results),
+        lambda config: _tables(config.results),
         lambda config: draw(config.results),
         args,
     )

@@ -202,6 +202,15 @@ def test_bad_folders_are_one_line(content, tmp_path, capsys):
     assert not (tmp_path / "report.html").exists()
 
 
+def test_a_folder_without_a_study_is_one_line_and_gets_no_page(tmp_path, capsys):
+    (tmp_path / "mine.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    assert main(["--results", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert f"--results: only mine.csv in {tmp_path}, no table of lmc" in err
+    assert err.count("\n") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.csv"]
+
+
 def test_the_page_goes_where_it_is_told(tmp_path, capsys):
     root, page = _folder(tmp_path / "results"), tmp_path / "pages" / "mine.html"
     assert main(["--results", str(root), "--output", str(page)]) == 0
