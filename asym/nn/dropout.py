@@ -76,8 +76,16 @@ def keep_mask(count: int, rate: float, generator: torch.Generator) -> Tensor:
 
 @contextlib.contextmanager
 def keeping(model: nn.Module, masks: Mapping[str, Tensor]) -> Iterator[None]:
-    """Give masks, by the names of `dropout_shapes`, to a model for the time of a forward pass."""
+    """Give masks, by the names of `dropout_shapes`, to a model for the time of a forward pass.
+
+    Raises:
+        ValueError: naming a mask whose place the model has not.
+    """
     places = _places(model) if masks else {}
+    unknown = next((name for name in masks if name not in places), None)
+    if unknown is not None:
+        valid = ", ".join(places) or f"none, {type(model).__name__} has no dropout"
+        raise ValueError(f"masks: no place {unknown!r}; valid: {valid}")
     try:
         for key, mask in masks.items():
             places[key].keep = mask

@@ -62,6 +62,16 @@ def test_masks_are_taken_back_after_an_error():
     assert model[0].keep is None
 
 
+def test_a_mask_without_its_place_is_named_with_the_places_there_are():
+    model = nn.Sequential(Dropout(), Dropout())
+    masks = {"0.keep": torch.ones(2), "2.keep": torch.ones(2)}
+    with pytest.raises(ValueError, match=r"no place '2\.keep'; valid: 0\.keep, 1\.keep$"), keeping(model, masks):
+        pass
+    assert model[0].keep is None
+    with pytest.raises(ValueError, match="valid: none, Linear has no dropout"), keeping(nn.Linear(1, 1), masks):
+        pass
+
+
 def test_lower_precision_is_rounded_once():
     drop, rate = Dropout(), 0.3
     x, mask = torch.linspace(0.1, 7, 999).bfloat16(), torch.full((999,), 1 / (1 - rate))
