@@ -8,7 +8,7 @@
 
 The number of trees is chosen on validation networks: the best one before 50 trees in a row bring nothing (Tran et al.
 2025, arXiv 2410.04209, as released). One thread, so that the same seed gives the same trees. With 50 networks a leaf no
-tree splits fewer than a hundred networks: what is predicted then is their mean, for which τ is 0.
+tree splits fewer than a hundred networks: what is predicted then is their mean, for which τ is not defined, NaN.
 """
 
 from __future__ import annotations
