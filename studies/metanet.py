@@ -20,7 +20,8 @@ networks), `+receiver` shows messages their receiver, `+no-edges` and `+no-skips
 
 With `--arch resnet8` the networks have skips and norms: graph readers go by their streams (`asym.symmetry.residual`),
 in three rounds that read all units, since a step costs some twenty times that on small CNNs. `w-init` is the control
-that starts where W-Asymmetric networks start and trains all of it.
+that starts where W-Asymmetric networks start and trains all of it. With several `--widths` and `--depths` the networks
+of a zoo differ in their shape, and readers that mix read them together.
 
 Parts: `whole`, all training networks; `curve`, fewer of them; `matched`, zoos cut to one histogram of accuracies, since
 their spread alone moves τ. Beside the test networks themselves (`tau`), those without masks are read again after their
@@ -82,6 +83,12 @@ class Config(CommonConfig):
     """Trainings of each zoo."""
     zoo_epochs: int | None = None
     """Epochs of each of them; of resnet8 they are drawn, 10 to 40."""
+    train_size: int | None = None
+    """Networks are trained on so many images, drawn evenly from the classes, of which each has its drawn share."""
+    widths: tuple[float, ...] = (1.0,)
+    """Width multipliers of the networks in turn; small-cnn."""
+    depths: tuple[int, ...] = ()
+    """Convolutions of the networks in turn; small-cnn has 3."""
     activations: tuple[str, ...] = ("relu",)
     """Activations of the networks in turn: relu tanh gelu silu, relu-tanh for both inside one network."""
     checkpoints: tuple[int, ...] = ()
@@ -121,7 +128,7 @@ class Config(CommonConfig):
         if self.skip:
             check_names("skip", self.skip, ("curve", "matched", "cost"))
         if self.readers is not None:
-            check_names("readers", self.readers, None)
+            check_names("readers", ["+".join(sorted(reader.split("+"))) for reader in self.readers], None)
             for reader in self.readers:
                 check_reader(reader)
                 if self.arch != "small-cnn" and set(reader.split("+")) & set(BACKWARD):
@@ -129,6 +136,13 @@ class Config(CommonConfig):
         for flag, least in (("networks", 20), ("zoo_epochs", 1), ("reader_width", 1), ("epochs", 1), ("repeats", 1)):
             check_least(flag.replace("_", "-"), getattr(self, flag), least)
         check_least("batch-size", self.batch_size, 1)
+        check_least("train-size", self.train_size, 10)
+        check_values("widths", self.widths)
+        for depth in self.depths:
+            check_least("depths", depth, 1)
+        check_once("depths", self.depths)
+        if self.arch != "small-cnn" and (self.depths or self.widths != (1.0,)):
+            raise InputError(f"--widths and --depths: {self.arch} has one shape, only small-cnn has others")
         check_least("kappa", self.kappa, 0)
         check_positive("lr", self.lr)
         check_values("lrs", self.lrs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,8 @@ import torch
 
 from asym.data.zoos import NetworkZoo
 from asym.metanets import accumulate
-from asym.metanets.zoo_stack import by_activation, stacks_of
 from asym.populations import Layout, run_tasks
-from asym.populations.zoo_nets import HYPER, about, effective
+from asym.populations.zoo_nets import about, effective
 from asym.seeds import torch_generator
 from studies.metanet import Config
 from studies.metanet_files import open_files
@@ -31,15 +31,20 @@ def plan_text(config: Config, prepared: Prepared) -> str:
     """Lines for people."""
     lines, seconds = [], 0.0
     for family in prepared.families:
-        if family.plan is None:
+        if not family.plans:
             lines.append(
                 f"files: {family.columns['networks']} networks of {family.columns['network_params']:,} weights"
             )
             continue
-        chunk, plan = family.chunks[0]
-        per_epoch = run_tasks(time_epoch, [(chunk, plan, prepared.data, prepared.device)])[0] / STACK_SPEED
         members = [member for part, _ in family.chunks for member in part.members]
-        spent = sum(m.recipe.epochs * m.recipe.train_fraction for m in members) * per_epoch
+        per_epoch: dict[Any, float] = {}
+        spent = 0.0
+        for chunk, plan in family.chunks:
+            if chunk.architecture not in per_epoch:
+                task = (chunk, plan, prepared.data, prepared.device)
+                per_epoch[chunk.architecture] = run_tasks(time_epoch, [task])[0] / STACK_SPEED
+            epochs = sum(m.recipe.epochs * m.recipe.train_fraction for m in chunk.members)
+            spent += epochs * per_epoch[chunk.architecture]
         seconds += spent
         lines.append(
             f"{family.variant}: {len(members)} networks of {family.columns['network_params']:,} trained parameters, "
@@ -92,22 +97,23 @@ def some_of(config: Config) -> Zoo:
     """As many networks of a published zoo as a batch."""
     assert config.files is not None
     found = open_files(config.files)
-    zoo = by_activation(found.take(np.arange(min(len(found), config.batch_size))))
-    known = [name for name in HYPER if name in zoo.table]
-    return Zoo(zoo, stacks_of(zoo, known), zoo.table["test_acc"].to_numpy(dtype=float))
+    return Zoo.of([found.take(np.arange(min(len(found), config.batch_size)))])
 
 
 def random_zoo(prepared: Prepared, item: Item, n: int) -> Zoo:
     """Random networks of a zoo's architecture, as many as a batch."""
-    chunk, plan = item.family.chunks[0][0], item.family.plan
-    assert plan is not None
-    layout = Layout.trainable(chunk.architecture.build(0))
-    theta = 0.2 * torch.randn(n, layout.size, generator=torch_generator(0, "metanet", "estimate"))
-    tensors, masks = effective(chunk, theta)
-    kind = chunk.architecture.activation or "own"
-    table = pd.DataFrame({"run": range(n), "test_acc": [0.5] * n, "activation": [kind] * n})
-    zoo = NetworkZoo(tensors, table, masks, about(plan, prepared.data.load()))
-    return Zoo(zoo, stacks_of(zoo), table["test_acc"].to_numpy())
+    plans = item.family.plans
+    zoos = []
+    for i, plan in enumerate(plans):
+        own = len(range(i, n, len(plans))) or 1
+        chunk = plan.populations()[0]
+        layout = Layout.trainable(chunk.architecture.build(0))
+        theta = 0.2 * torch.randn(own, layout.size, generator=torch_generator(0, "metanet", "estimate", i))
+        tensors, masks = effective(chunk, theta)
+        kind = chunk.architecture.activation or "own"
+        table = pd.DataFrame({"run": range(own), "test_acc": [0.5] * own, "activation": [kind] * own})
+        zoos.append(NetworkZoo(tensors, table, masks, about(plan, prepared.data.load())))
+    return Zoo.of(zoos)
 
 
 __all__ = ["plan_text", "random_zoo"]

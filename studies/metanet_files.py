@@ -79,7 +79,7 @@ def keep(runs: str, folder: Path) -> None:
 def check(config: Config) -> None:
     """Raise an `InputError` for flags that say how to train zoos, which come from files here."""
     fields = type(config).__dataclass_fields__
-    for flag in (*TRAINED_ONLY, "arch", "variants", "activations", "checkpoints", "one_seed"):
+    for flag in (*TRAINED_ONLY, "arch", "variants", "activations", "checkpoints", "one_seed", "widths", "depths"):
         if flag in fields and getattr(config, flag) != fields[flag].default:
             raise InputError(f"--{flag.replace('_', '-')}: has no meaning with --files")
     assert config.files is not None
@@ -118,7 +118,7 @@ def facts(config: Config, readers: tuple[str, ...]) -> tuple[str, tuple[str, ...
     columns = {
         "study": "metanet", "preset": config.preset, "arch": zoo.about["arch"],
         "dataset": config.dataset_name or config.files.resolve().name, "variant": "files",
-        "activations": " ".join(activations), "networks": len(zoo), "network_epochs": "published",
+        "activations": " ".join(activations), "shapes": "", "networks": len(zoo), "network_epochs": "published",
         "network_params": sum(t[0].numel() for t in zoo.tensors.values()), "kappa": "", "checkpoints": "",
         "one_seed": False, "seed": config.seed, "train_images": 0, "test_images": TEST_IMAGES,
     }  # fmt: skip

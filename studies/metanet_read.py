@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -27,7 +29,7 @@ from asym.metanets import (
     take,
 )
 from asym.metanets.scale_gmn import ScaleGMN
-from asym.metanets.zoo_stack import by_activation, stacks_of, trained_entries
+from asym.metanets.zoo_stack import by_activation, stacks_of, trained_entries, with_hyper
 from asym.populations import cached, tick
 from asym.populations.zoo_nets import HYPER, ZOO, zoo_of
 from asym.rank_metrics import match_spread
@@ -53,6 +55,8 @@ FORM_OPTIONS: dict[str, dict[str, Any]] = {
     **{form: {"backward": form} for form in ("reciprocal", "pinv", "shipped")},
 }
 """What forms of graph readers are to their class."""
+SHAPE: dict[str, Any] = {"width": 1.0, "depth": 3}
+"""What small CNNs of several architectures differ in, and what is published."""
 RESIDUAL_GRAPH = {"rounds": 3, "readout": "full"}
 """How graph readers read residual networks: as many rounds as layers would cost three times that."""
 
@@ -62,7 +66,7 @@ class Reading:
     """One reader, trained once."""
 
     zoo: str
-    """Hash of the zoo's run."""
+    """Hash of the zoo's run; several joined by + for networks of several architectures."""
     reader: str
     """Name with add-ons."""
     width: int
@@ -116,28 +120,58 @@ def read(reading: Reading) -> Read:
 class Zoo:
     """A zoo as readers see it."""
 
-    zoo: NetworkZoo
+    parts: tuple[NetworkZoo, ...]
+    """One for each architecture."""
     stacks: list[Stack]
-    accuracies: np.ndarray
+    table: pd.DataFrame
+    """The networks in the order of the stacks."""
+
+    @classmethod
+    def of(cls, zoos: Sequence[NetworkZoo]) -> Zoo:
+        """Zoos of several architectures as one; `width` and `depth` are hyper-parameters of its networks."""
+        parts = tuple(by_activation(zoo) for zoo in zoos)
+        shapes = [{name: part.about.get(name, usual) for name, usual in SHAPE.items()} for part in parts]
+        tables = [part.table.assign(**shape) if len(parts) > 1 else part.table for part, shape in zip(parts, shapes)]
+        table = pd.concat(tables, ignore_index=True)
+        known = [name for name in (*HYPER, *SHAPE) if name in table]
+        return cls(parts, with_hyper([stack for part in parts for stack in stacks_of(part)], table, known), table)
+
+    @functools.cached_property
+    def accuracies(self) -> np.ndarray:
+        """Measured on test images."""
+        return self.table["test_acc"].to_numpy(dtype=float).copy()
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What all of its networks have in common."""
+        return self.parts[0].about
+
+    @property
+    def dropped(self) -> int:
+        """Networks whose weights are not finite."""
+        return sum(part.about["dropped"] for part in self.parts)
+
+    @property
+    def masked(self) -> bool:
+        """Whether some entries were not trained."""
+        return any(part.masks for part in self.parts)
 
     @property
     def images(self) -> int:
         """Images that accuracies are measured on."""
-        return int(self.zoo.about["test_images"])
+        return int(self.about["test_images"])
 
 
 @functools.lru_cache(maxsize=3)
 def open_zoo(runs: str, name: str) -> Zoo:
     """A zoo of the store, its networks in the order of its stacks."""
-    zoo = by_activation(zoo_of(Store(runs).open(ZOO, name)))
-    known = [name for name in HYPER if name in zoo.table]
-    return Zoo(zoo, stacks_of(zoo, known), zoo.table["test_acc"].to_numpy(dtype=float).copy())
+    return Zoo.of([zoo_of(Store(runs).open(ZOO, part)) for part in name.split("+")])
 
 
 def splits_of(reading: Reading) -> dict[str, np.ndarray]:
     """Places of training, validation and test networks."""
     zoo = open_zoo(reading.runs, reading.zoo)
-    runs = zoo.zoo.table["run"].to_numpy()
+    runs = zoo.table["run"].to_numpy()
     splits = split_runs(runs, val=VAL_SHARE, test=TEST_SHARE, seed=reading.split_seed)
     if reading.matched is not None:
         a, b = (open_zoo(reading.runs, name) for name in reading.matched)
@@ -156,8 +190,8 @@ def make_reader(reading: Reading, zoo: Zoo) -> Any:
     for addon in addons:
         options |= FORM_OPTIONS.get(addon, {addon: MOVED_RATIO if addon == "augment" else True})
     chains = [stack.chain for stack in zoo.stacks]
-    if "trained" in allowed:
-        options["trained"] = trained_entries(zoo.zoo)
+    if "trained" in allowed and len(zoo.parts) == 1:
+        options["trained"] = trained_entries(zoo.parts[0])
     if issubclass(_class(name), ScaleGMN):
         both = name.endswith("-b")
         direction: dict[str, Any] = {"direction": "bidirectional"} if both else {}
@@ -174,6 +208,11 @@ def make_reader(reading: Reading, zoo: Zoo) -> Any:
     if "boost" in name:
         options["learning_rate"] = reading.protocol.lr
     return build(name, chains, seed=reading.seed, **options)
+
+
+def mixes(reader: str) -> bool:
+    """Whether a reader, named with its add-ons, reads networks of several architectures together."""
+    return _class(reader.split("+")[0]).mixes
 
 
 def _class(name: str) -> Any:
@@ -205,7 +244,7 @@ def _train(reading: Reading) -> tuple[dict[str, Tensor], dict[str, Any], dict[st
     test, order = take(stacks, index["test"])
     back = torch.argsort(order)
     sets = {"test": test}
-    if not zoo.zoo.masks and not any(isinstance(stack.chain, Bag) for stack in zoo.stacks):
+    if not zoo.masked and not any(isinstance(stack.chain, Bag) for stack in zoo.stacks):
         sets |= moved(test, reading.split_seed)
     piece = min(256, 16 * reading.protocol.piece)
     with torch.no_grad():

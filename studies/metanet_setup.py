@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 from asym.data import ImageData
 from asym.metanets import Protocol
+from asym.metanets.blind import FEWEST
+from asym.models import get_arch
+from asym.names import METANETS
 from asym.nn import Variant
 from asym.populations import Architecture, Plan, Population
 from asym.populations.population import equal_width
@@ -18,7 +22,7 @@ from asym.store import config_hash
 from studies import metanet_files
 from studies.checks import InputError
 from studies.metanet import TABLES, Config, moves_networks
-from studies.metanet_read import KIND, TEST_SHARE, VAL_SHARE, Reading, reader_seed
+from studies.metanet_read import KIND, TEST_SHARE, VAL_SHARE, Reading, mixes, reader_seed
 from studies.readings import check_installed
 from studies.setup import DataArgs, check_places, check_stored, resolve_device
 
@@ -79,10 +83,11 @@ class Family:
     """One zoo and what reads it."""
 
     variant: str
-    plan: ZooPlan | None
+    plans: tuple[ZooPlan, ...]
+    """One for each architecture; none for files."""
     chunks: tuple[tuple[Population, Plan], ...]
     zoo: str
-    """Hash of its run."""
+    """Hash of its run, or of its runs."""
     readers: tuple[str, ...]
     columns: dict[str, Any]
 
@@ -127,13 +132,13 @@ def prepare(config: Config) -> Prepared:
         given["lrs"] = (config.lr,)
     defaults = dataclasses.replace(preset, **given)
     check_installed(defaults.readers)
-    data_args = DataArgs.of(config, defaults.dataset)
+    data_args = DataArgs.of(config, defaults.dataset, config.train_size)
     if config.files is not None:
         metanet_files.check(config)
         zoo, readers, columns = metanet_files.facts(config, defaults.readers)
         defaults = dataclasses.replace(defaults, networks=columns["networks"])
         _check_sizes(config, defaults)
-        prepared = Prepared((Family("files", None, (), zoo, readers, columns),), defaults, data_args, device)
+        prepared = Prepared((Family("files", (), (), zoo, readers, columns),), defaults, data_args, device)
         check_stored(config, [*stored(config, prepared), (ZOO, metanet_files.zoo_config(config.files))])
         return prepared
     _check_sizes(config, defaults)
@@ -162,7 +167,7 @@ def curve_sizes(defaults: Defaults) -> tuple[int, ...]:
 
 
 def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, device: str) -> Family:
-    architecture = _architecture(config, variant, data)
+    architectures = [_architecture(config, variant, data, width, depth) for width, depth in shapes_of(config)]
     own = config.arch == "small-cnn"
     fixed = {"batch_size": defaults.zoo_batch, **(dict(defaults.fixed) if own else {})}
     if own or config.zoo_epochs is not None:
@@ -171,22 +176,29 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
         if "epochs" in fixed and checkpoint >= fixed["epochs"]:
             most = fixed["epochs"]
             raise InputError(f"--checkpoints: got {checkpoint}, must be below the {most} epochs of a training")
-    plan = ZooPlan(
-        defaults.zoo if own else config.arch,
-        architecture,
-        defaults.networks,
-        config.seed,
-        data.fingerprint,
-        tuple(sorted(fixed.items())),
-        activations=config.activations,
-        checkpoints=config.checkpoints,
-        one_seed=config.one_seed,
+    if defaults.networks < len(architectures):
+        raise InputError(f"--networks: got {defaults.networks}, --widths and --depths have {len(architectures)} shapes")
+    plans = tuple(
+        ZooPlan(
+            defaults.zoo if own else config.arch,
+            architecture,
+            defaults.networks,
+            config.seed,
+            data.fingerprint,
+            tuple(sorted(fixed.items())),
+            activations=config.activations,
+            checkpoints=config.checkpoints,
+            one_seed=config.one_seed,
+            part=(i, len(architectures)),
+        )
+        for i, architecture in enumerate(architectures)
     )
-    chunks = tuple(plan.chunks(device))
-    readers = defaults.readers
-    if not own and config.readers is None:
-        readers = tuple(reader for reader in readers if "+" not in reader)
-    if architecture.variant.masked:
+    chunks = tuple(chunk for plan in plans for chunk in plan.chunks(device))
+    readers = _able(config, defaults.readers, len(architectures))
+    smallest = min(a.trainable for a in architectures)
+    if smallest < FEWEST and any(reader.startswith("dmc") for reader in readers):
+        raise InputError(f"--readers: dmc needs networks of at least {FEWEST} weights, {variant} trains {smallest}")
+    if architectures[0].variant.masked:
         readers = tuple(reader for reader in readers if not moves_networks(reader))
         if not readers:
             raise InputError(
@@ -200,21 +212,51 @@ def _family(config: Config, variant: str, defaults: Defaults, data: ImageData, d
         "dataset": data.name,
         "variant": variant,
         "activations": " ".join(config.activations),
+        "shapes": _shape_text(config),
         "networks": defaults.networks,
         "network_epochs": str(fixed.get("epochs", "drawn")),
-        "network_params": architecture.trainable,
-        "kappa": "" if not architecture.variant.plans else "table" if config.kappa is None else f"{config.kappa:g}",
+        "network_params": round(sum(a.trainable for a in architectures) / len(architectures)),
+        "kappa": "" if not architectures[0].variant.plans else "table" if config.kappa is None else f"{config.kappa:g}",
         "checkpoints": " ".join(map(str, config.checkpoints)),
         "one_seed": config.one_seed,
         "seed": config.seed,
         "train_images": len(data.train.labels),
         "test_images": len(data.test.labels),
     }
-    return Family(variant, plan, chunks, config_hash(plan.config(device)), readers, columns)
+    zoo = "+".join(config_hash(plan.config(device)) for plan in plans)
+    return Family(variant, plans, chunks, zoo, readers, columns)
 
 
-def _architecture(config: Config, variant: str, data: ImageData) -> Architecture:
-    masked = Architecture(config.arch, data.input_shape, data.classes, variant=Variant("w", kappa=config.kappa))
+def shapes_of(config: Config) -> list[tuple[float, int | None]]:
+    """Width and depth of each architecture of a zoo; a depth of None is the published one."""
+    usual = get_arch(config.arch).depth
+    depths = [None if depth == usual else depth for depth in config.depths or (usual,)]
+    return list(itertools.product(config.widths, depths))
+
+
+def _shape_text(config: Config) -> str:
+    """Nothing for the published network."""
+    widths = "" if config.widths == (1.0,) else f"width {' '.join(f'{width:g}' for width in config.widths)}"
+    depths = f"depth {' '.join(map(str, config.depths))}" if config.depths else ""
+    return ", ".join(filter(None, (widths, depths)))
+
+
+def _able(config: Config, readers: tuple[str, ...], shapes: int) -> tuple[str, ...]:
+    """The readers that can read networks of so many architectures together."""
+    if config.arch != "small-cnn" and config.readers is None:
+        readers = tuple(reader for reader in readers if "+" not in reader)
+    able = tuple(reader for reader in readers if shapes == 1 or mixes(reader))
+    if config.readers is not None and able != readers:
+        unable = next(reader for reader in readers if reader not in able)
+        valid = ", ".join(name for name in METANETS if mixes(name))
+        raise InputError(f"--readers: {unable} reads networks of one shape, here are {shapes}; valid: {valid}")
+    return able
+
+
+def _architecture(config: Config, variant: str, data: ImageData, width: float, depth: int | None) -> Architecture:
+    masked = Architecture(
+        config.arch, data.input_shape, data.classes, width, variant=Variant("w", kappa=config.kappa), depth=depth
+    )
     plain = dataclasses.replace(masked, variant=Variant())
     if variant == "smaller":
         return dataclasses.replace(plain, width=equal_width(plain, masked.trainable))
@@ -234,7 +276,7 @@ def items(config: Config, prepared: Prepared) -> list[Item]:
         for reader in family.readers:
             found.append(Item(family, reader, "whole", None, None))
             found += [Item(family, reader, "curve", size, None) for size in sizes] if family is first else []
-            if pair is not None and "matched" not in config.skip and "+" not in reader:
+            if pair is not None and "matched" not in config.skip and not moves_networks(reader):
                 found.append(Item(family, reader, "matched", None, pair))
     return found
 
@@ -278,8 +320,8 @@ def stored(config: Config, prepared: Prepared) -> Iterator[tuple[str, dict[str, 
         for chunk, plan in family.chunks:
             yield POPULATION, run_config(chunk, plan)
             yield LABELS, labels_config(chunk, plan)
-        if family.plan is not None:
-            yield ZOO, family.plan.config(prepared.device)
+        for zoo in family.plans:
+            yield ZOO, zoo.config(prepared.device)
     for item in items(config, prepared):
         for lr in rates(prepared, item.reader):
             repeats: list[int | str] = [*range(prepared.defaults.repeats), TUNING]

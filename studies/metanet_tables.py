@@ -106,7 +106,7 @@ def row_of(item: Item, config: str, repeat: int, result: Read, zoo: Zoo) -> dict
 def summary_row(group: Group) -> dict[str, Any]:
     """Means over trainings, with bootstrap intervals over test networks for rank correlations."""
     item, columns = group.item, group.item.family.columns
-    names = ("preset", "arch", "dataset", "variant", "activations", "networks", "network_epochs", "one_seed")
+    names = ("preset", "arch", "dataset", "variant", "activations", "shapes", "networks", "network_epochs", "one_seed")
     row: dict[str, Any] = {"config": group.config, **{name: columns[name] for name in names}}
     places = splits_of(group.results[0].reading)
     row |= {"reader": item.reader, "part": item.part, "train_networks": len(places["train"])}
@@ -210,7 +210,7 @@ def zoo_rows(config: Config, prepared: Prepared, opened: Mapping[str, Zoo]) -> l
 
 
 def _zoo_row(columns: dict[str, Any], name: str, other: str, zoo: Zoo, places: np.ndarray) -> dict[str, Any]:
-    accuracies, table = zoo.accuracies[places], zoo.zoo.table
+    accuracies, table = zoo.accuracies[places], zoo.table
     ceiling = label_noise_ceiling(accuracies, zoo.images)
     quantiles = np.quantile(accuracies, (0.1, 0.5, 0.9))
     return {
@@ -218,11 +218,11 @@ def _zoo_row(columns: dict[str, Any], name: str, other: str, zoo: Zoo, places: n
         "other_zoo": other,
         **{key: value for key, value in columns.items() if key not in ("study", "train_images")},
         "kept": len(accuracies),
-        "dropped": zoo.zoo.about["dropped"],
+        "dropped": zoo.dropped,
         "acc_mean": float(accuracies.mean()),
         "acc_sd": float(accuracies.std(ddof=1)),
         **{f"acc_q{q}": float(v) for q, v in zip((10, 50, 90), quantiles)},
-        "untrained": float((accuracies < CHANCE / zoo.zoo.about["classes"]).mean()),
+        "untrained": float((accuracies < CHANCE / zoo.about["classes"]).mean()),
         "train_acc_mean": float(table["train_acc"].to_numpy()[places].mean()) if "train_acc" in table else float("nan"),
         "tau_repeat": ceiling.repeat,
         "tau_perfect": ceiling.perfect,
@@ -275,7 +275,7 @@ def _rank(group: Group, groups: Sequence[Group]) -> int:
 
 
 def _strata(zoo: Zoo, places: np.ndarray) -> np.ndarray:
-    table = zoo.zoo.table
+    table = zoo.table
     varying = [name for name in STRATA if name in table and table[name].nunique() > 1][:3]
     if not varying:
         return np.zeros(len(places), dtype=int)  # files may tell nothing of how networks were trained

@@ -31,7 +31,7 @@ def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
     """Train the zoos, tune, train the readers, measure; returns the study's rows."""
     if not config.quiet:
         for family in prepared.families:
-            for line in family.plan.architecture.describe() if family.plan is not None else ():
+            for line in dict.fromkeys(line for plan in family.plans for line in plan.architecture.describe()):
                 print(line, file=sys.stderr)
     train_zoos(config, prepared.families, prepared.data, prepared.device, "networks")
     if config.files is not None:

@@ -70,7 +70,7 @@ class Family:
     """one-seed, many-seeds or files."""
     zoo: str
     """Hash of its run, or of its files."""
-    plan: ZooPlan | None
+    plans: tuple[ZooPlan, ...]
     chunks: tuple[tuple[Population, Plan], ...]
     columns: dict[str, Any]
 
@@ -140,7 +140,7 @@ def _files(config: Config) -> Family:
     columns = {"study": "transformer_metanet", "preset": config.preset, "arch": "published files",
                "dataset": zoo.zoo.about["dataset"], "kind": "files", "networks": len(zoo.zoo),
                "dim": zoo.encoder.size.dim, "network_epochs": 75, "seed": config.seed}  # fmt: skip
-    return Family("files", name, None, (), columns)
+    return Family("files", name, (), (), columns)
 
 
 def _family(config: Config, kind: str, defaults: Defaults, data: ImageData, device: str) -> Family:
@@ -165,7 +165,7 @@ def _family(config: Config, kind: str, defaults: Defaults, data: ImageData, devi
         "network_params": architecture.trainable,
         "seed": config.seed,
     }
-    return Family(kind, config_hash(plan.config(device)), plan, tuple(plan.chunks(device)), columns)
+    return Family(kind, config_hash(plan.config(device)), (plan,), tuple(plan.chunks(device)), columns)
 
 
 def items(config: Config, prepared: Prepared) -> list[Item]:
@@ -214,8 +214,8 @@ def stored(config: Config, prepared: Prepared) -> Iterator[tuple[str, dict[str, 
         for chunk, plan in family.chunks:
             yield POPULATION, run_config(chunk, plan)
             yield LABELS, labels_config(chunk, plan)
-        if family.plan is not None:
-            yield ZOO, family.plan.config(prepared.device)
+        for zoo in family.plans:
+            yield ZOO, zoo.config(prepared.device)
     for item in items(config, prepared):
         for repeat in range(prepared.defaults.repeats):
             yield KIND, reading(config, prepared, item, repeat).config

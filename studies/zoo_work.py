@@ -19,13 +19,12 @@ def train_zoos(config: CommonConfig, families: Sequence[Any], data: DataArgs, de
 
     Args:
         config: where runs are kept, how many processes.
-        families: each has a `plan` and its `chunks`; those without a plan (files) are ready.
+        families: each has `plans`, one for each architecture, and their `chunks`; those without (files) are ready.
         data: what the networks are trained on.
         device: where.
         what: the networks, in the line of progress.
     """
-    own = [family for family in families if family.plan is not None]
-    tasks = [(str(config.runs), chunk, plan, data, device) for family in own for chunk, plan in family.chunks]
+    tasks = [(str(config.runs), chunk, plan, data, device) for family in families for chunk, plan in family.chunks]
     if not tasks:
         return
     tasks.sort(key=lambda task: -sum(m.recipe.epochs * m.recipe.train_fraction for m in task[1].members))
@@ -34,7 +33,7 @@ def train_zoos(config: CommonConfig, families: Sequence[Any], data: DataArgs, de
     with Progress(total, f"{count} {what}", quiet=config.quiet) as progress:
         jobs, launcher = default_jobs(config, device, len(tasks)), launcher_of(config)
         run_tasks(label_task, tasks, jobs=jobs, launcher=launcher, on_tick=progress.add)
-    run_tasks(assemble_task, [(str(config.runs), family.plan, data, device) for family in own])
+    run_tasks(assemble_task, [(str(config.runs), plan, data, device) for family in families for plan in family.plans])
 
 
 def label_task(runs: str, chunk: Population, plan: Plan, data: DataArgs, device: str) -> None:

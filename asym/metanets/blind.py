@@ -11,6 +11,9 @@ The counts are the published ones (Lim et al. 2024, arXiv 2405.20231, section 4.
 2020, "Classifying the classifier"; DeepSets: Zaheer et al. 2017). Only trained entries are read. Statistics and the
 flat vector are standardised with the training set's moments once `observe` was called; the released code feeds them as
 they are. None of these knows scalings; statistics and DeepSets do not depend on the order of units.
+
+All but the flat vector read networks of several architectures together. Statistics then have places for the tensors of
+all of them by name, where those that a network lacks are given the mean of the networks that have them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -25,8 +29,11 @@ from torch import Tensor, nn
 
 from asym.metanets.reader import Reader
 from asym.metanets.stack import Stack, Stacks, as_list, without_subnormal
-from asym.metanets.statistics import count_statistics, statistics
+from asym.metanets.statistics import PER_TENSOR, count_statistics, statistics, tensor_names
 from asym.symmetry.chain import Frame
+
+FEWEST = 256
+"""Weights that DMC needs: eight poolings by 2 leave one."""
 
 
 class Standardise(nn.Module):
@@ -62,6 +69,8 @@ class Blind(Reader):
     """
 
     structured = False
+    counts: ClassVar[bool] = False
+    """Whether it has a place for each trained entry or tensor, so that masks must leave what it was made for."""
 
     def __init__(self, chains: Frame | Sequence[Frame], *, trained: dict[str, int] | None = None, **options) -> None:
         super().__init__(chains, **options)
@@ -76,9 +85,9 @@ class Blind(Reader):
         """As `Reader.prepare`, and the masks must leave as many entries as the reader was made for."""
         stack = super().prepare(stack)
         masks = stack.masks or {}
-        for name, size in self.trained.items():
+        for name, size in self.trained.items() if self.counts and len(self.shapes) == 1 else ():
             found = int(masks[name].sum()) if name in masks else torch.Size(stack.chain.shapes[name]).numel()
-            if found != size and not self.mixes:
+            if found != size:
                 raise ValueError(f"stack: {name!r} has {found} trained entries, the reader was made for {size}")
         return stack
 
@@ -96,9 +105,13 @@ class StatNN(Blind):
         options: of `Blind`.
     """
 
+    mixes = True
+    counts = True
+
     def __init__(self, chains: Frame | Sequence[Frame], *, width: int = 256, norm: bool = True, **options) -> None:
         super().__init__(chains, **options)
-        inputs = count_statistics(self.chains[0], self.trained)
+        self.names = tensor_names(self.chains) if len(self.shapes) > 1 else None
+        inputs = PER_TENSOR * len(self.names) if self.names else count_statistics(self.chains[0], self.trained)
         self.standardise = Standardise(inputs)
         self.layers = nn.Sequential(
             *_hidden(inputs, width, norm), *_hidden(width, width, norm), nn.Linear(width, self.out)
@@ -115,20 +128,24 @@ class StatNN(Blind):
         return stack if stack.features is not None else super().prepare(stack)
 
     def features(self, stack: Stack) -> Tensor:
-        """`n 7·tensors`."""
-        return statistics(stack) if stack.features is None else stack.features
+        """`n 7·tensors`, NaN for tensors that other architectures have."""
+        return statistics(stack, self.names) if stack.features is None else stack.features
 
     def observe(self, stacks: Stacks) -> None:
-        """Take the moments of all features."""
-        self.standardise.set(torch.cat([self.features(self.prepare(stack)) for stack in as_list(stacks)]))
+        """Take the moments of all features, of each tensor over the networks that have it."""
+        rows = torch.cat([self.features(self.prepare(stack)) for stack in as_list(stacks)])
+        self.standardise.set(rows if self.names is None else rows.where(~rows.isnan(), rows.nanmean(0)))
 
     def read(self, stack: Stack) -> Tensor:
         """(n, out)."""
-        return self.layers(self.standardise(self.features(stack)))
+        x = self.standardise(self.features(stack))
+        return self.layers(x if self.names is None else x.where(~x.isnan(), torch.zeros_like(x)))
 
 
 class FlatMLP(Blind):
     """One hidden layer on all weights; `width` is its size, options are those of `Blind`."""
+
+    counts = True
 
     def __init__(self, chains: Frame | Sequence[Frame], *, width: int = 64, **options) -> None:
         super().__init__(chains, **options)
@@ -158,8 +175,8 @@ class DMC(Blind):
         super().__init__(chains, **options)
         fewest = min(sum(torch.Size(shape).numel() for shape in chain.shapes.values()) for chain in self.chains)
         fewest = min(fewest, sum(self.trained.values())) if len(self.chains) == 1 else fewest
-        if fewest < 256:
-            raise ValueError(f"chains: DMC needs networks of at least 256 weights, got {fewest}")
+        if fewest < FEWEST:
+            raise ValueError(f"chains: DMC needs networks of at least {FEWEST} weights, got {fewest}")
         channels = [1, *(max(1, width // 2**k) for k in (5, 4, 3, 2, 1)), width]
         parts: list[nn.Module] = []
         for a, b in pairwise(channels):

@@ -6,7 +6,8 @@
                   without looking at any weight is a floor for the rest, not a competitor
 
 Trees are scikit-learn's `HistGradientBoostingRegressor`; with `library="lightgbm"` or `"xgboost"` (the extra `boost`)
-those of the libraries, grown leaf by leaf too and in one thread: `stats-boost-lightgbm`, `stats-boost-xgboost`.
+those of the libraries, grown leaf by leaf too and in one thread: `stats-boost-lightgbm`, `stats-boost-xgboost`. Both
+read networks of several architectures; statistics of tensors that a network lacks are missing values to the trees.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch import Tensor
 from asym.metanets.blind import Blind
 from asym.metanets.reader import choose
 from asym.metanets.stack import Stack, Stacks, as_list
-from asym.metanets.statistics import statistics
+from asym.metanets.statistics import statistics, tensor_names
 from asym.symmetry.chain import Frame
 
 LIBRARIES = ("sklearn", "lightgbm", "xgboost")
@@ -45,6 +46,8 @@ class StatBoost(Blind):
         ValueError: for an unknown library, or one that is not installed.
     """
 
+    mixes = True
+    counts = True
     by_gradient = False
 
     def __init__(
@@ -64,6 +67,7 @@ class StatBoost(Blind):
         self.library, self.iterations = library, iterations
         if library != "sklearn":
             extra(library)
+        self.names = tensor_names(self.chains) if len(self.shapes) > 1 else None
         self.models: list[Any] = []
 
     def fit(
@@ -112,8 +116,8 @@ class StatBoost(Blind):
         return torch.from_numpy(np.stack([model.predict(x) for model in self.models], 1)).to(stack.like)
 
     def features(self, stack: Stack) -> Tensor:
-        """`n 7·tensors`."""
-        return statistics(stack)
+        """`n 7·tensors`, NaN for tensors that other architectures have."""
+        return statistics(stack, self.names)
 
     def _make(self) -> Any:
         if self.library != "sklearn":
@@ -132,8 +136,6 @@ class StatBoost(Blind):
 
 class HyperBoost(StatBoost):
     """Boosted trees on `Stack.hyper`; of any architectures."""
-
-    mixes = True
 
     def features(self, stack: Stack) -> Tensor:
         """`n h`.

@@ -8,6 +8,8 @@ Lim et al. 2024 (arXiv 2405.20231) with the variance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -18,13 +20,21 @@ from asym.symmetry.chain import Frame
 PER_TENSOR = 7
 
 
-def statistics(stack: Stack) -> Float[Tensor, "n s"]:
-    """The seven statistics of each tensor, tensor after tensor; tensors without trained entries have none."""
+def statistics(stack: Stack, names: Sequence[str] | None = None) -> Float[Tensor, "n s"]:
+    """The seven statistics of each tensor, tensor after tensor.
+
+    Args:
+        stack: networks.
+        names: tensors to describe, whether the networks have them or not: NaN stands where one does not, or where
+            nothing of it is trained. Else all that have trained entries.
+    """
     found = []
-    for name in stack.chain.shapes:
-        rows = stack.trained(name)
+    for name in stack.chain.shapes if names is None else names:
+        rows = stack.trained(name) if name in stack.chain.shapes else stack.like.new_empty(len(stack), 0)
         size = rows.shape[1]
         if not size:
+            if names is not None:
+                found.append(rows.new_full((len(stack), PER_TENSOR), float("nan")))
             continue
         ranked = rows.sort(1).values
         columns = [rows.mean(1), rows.var(1) if size > 1 else torch.zeros_like(rows[:, 0]), ranked[:, 0], ranked[:, -1]]
@@ -35,6 +45,11 @@ def statistics(stack: Stack) -> Float[Tensor, "n s"]:
             columns.append(torch.lerp(ranked[:, low], ranked[:, high], place - low))
         found.append(torch.stack(columns, 1))
     return torch.cat(found, 1)
+
+
+def tensor_names(chains: Sequence[Frame]) -> list[str]:
+    """Names of the tensors of any of the chains, in the order in which they come up."""
+    return list(dict.fromkeys(name for chain in chains for name in chain.shapes))
 
 
 def count_statistics(chain: Frame, trained: dict[str, int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,7 +37,6 @@ def stacks_of(zoo: NetworkZoo, hyper: Sequence[str] = ()) -> list[Stack]:
     """
     zoo = by_activation(zoo)
     kinds = zoo.table["activation"].tolist() if "activation" in zoo.table else ["own"] * len(zoo)
-    numbers = hyper_numbers(zoo.table, hyper) if hyper else None
     stacks = []
     for kind in dict.fromkeys(kinds):
         index = torch.tensor([i for i, other in enumerate(kinds) if other == kind])
@@ -45,9 +45,22 @@ def stacks_of(zoo: NetworkZoo, hyper: Sequence[str] = ()) -> list[Stack]:
         unknown = sorted(set(tensors) - set(chain.shapes))
         if unknown:
             raise ValueError(f"zoo: tensor {unknown[0]!r} belongs to no layer of {zoo.about.get('arch')}")
-        own = None if numbers is None else numbers[index]
-        stacks.append(Stack(chain, tensors, masks=dict(zoo.masks) or None, hyper=own))
-    return stacks
+        stacks.append(Stack(chain, tensors, masks=dict(zoo.masks) or None))
+    return with_hyper(stacks, zoo.table, hyper)
+
+
+def with_hyper(stacks: Sequence[Stack], table: pd.DataFrame, columns: Sequence[str]) -> list[Stack]:
+    """The stacks with numbers for their networks' hyper-parameters, as they are if no column is named.
+
+    Args:
+        stacks: networks.
+        table: a row for each of them, in order.
+        columns: of the table.
+    """
+    if not columns:
+        return list(stacks)
+    parts = hyper_numbers(table, columns).split([len(stack) for stack in stacks])
+    return [dataclasses.replace(stack, hyper=numbers) for stack, numbers in zip(stacks, parts)]
 
 
 FOREIGN = "files"
@@ -77,6 +90,7 @@ def zoo_chain(zoo: NetworkZoo, activation: str = "own") -> Chain | Residual | Ba
         input_shape=shape,
         classes=about["classes"],
         width=about.get("width", 1.0),
+        depth=about.get("depth"),
         activation=None if activation == "own" else activation,
     )
     if about["arch"] in CHAINS:
@@ -109,4 +123,4 @@ def trained_entries(zoo: NetworkZoo) -> dict[str, int]:
     return {name: int(mask.sum()) for name, mask in zoo.masks.items()}
 
 
-__all__ = ["by_activation", "hyper_numbers", "stacks_of", "trained_entries", "zoo_chain"]
+__all__ = ["by_activation", "hyper_numbers", "stacks_of", "trained_entries", "with_hyper", "zoo_chain"]

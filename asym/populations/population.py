@@ -32,6 +32,7 @@ class Architecture:
     norm: str | None = None
     variant: Variant = dataclasses.field(default_factory=Variant)
     activation: str | None = None
+    depth: int | None = None
 
     def build(self, seed: int, mask_seed: int = 0) -> nn.Module:
         """The network with the initial weights of `seed` and the masks and fixed values of `mask_seed`."""

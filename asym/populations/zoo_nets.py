@@ -69,12 +69,17 @@ class ZooPlan:
     checkpoints: tuple[int, ...] = ()
     """Epochs after which a network is kept too, before its last."""
     one_seed: bool = False
+    part: tuple[int, int] = (0, 1)
+    """(i, m): of m plans that share one draw of hyper-parameters and seeds, the one with networks i, i + m, …"""
 
     def __post_init__(self) -> None:
         if self.networks < 1:
             raise ValueError(f"networks: got {self.networks}, must be at least 1")
         if min(self.checkpoints, default=1) < 1:
             raise ValueError(f"checkpoints: got {self.checkpoints}, must be at least 1 epoch")
+        place, parts = self.part
+        if not 0 <= place < min(parts, self.networks):
+            raise ValueError(f"part: got {self.part} of {self.networks} networks, must be (i, m) with 0 ≤ i < m")
 
     @property
     def recipes(self) -> list[Recipe]:
@@ -86,11 +91,12 @@ class ZooPlan:
         mask_seed = derived_seed(self.seed, "mask", "zoo")
         kinds = self.activations or (None,)
         members: dict[Any, list[Member]] = {kind: [] for kind in kinds}
-        for k, recipe in enumerate(self.recipes):
+        place, parts = self.part
+        for k, recipe in list(enumerate(self.recipes))[place::parts]:
             seed = derived_seed(self.seed, "network", "zoo", 0 if self.one_seed else k)
             for epochs in (*(e for e in self.checkpoints if e < recipe.epochs), recipe.epochs):
                 member = Member(seed, mask_seed, dataclasses.replace(recipe, epochs=epochs))
-                members[kinds[k % len(kinds)]].append(member)
+                members[kinds[k // parts % len(kinds)]].append(member)
         return [
             Population(
                 dataclasses.replace(self.architecture, activation=kind or self.architecture.activation),
@@ -210,6 +216,7 @@ def about(plan: ZooPlan, data: Data) -> dict[str, Any]:
         "width": a.width,
         "input_shape": list(a.input_shape),
         "classes": a.classes,
+        **({} if a.depth is None else {"depth": a.depth}),
         "dataset": data.name,
         "test_images": len(data.test.labels),
     }

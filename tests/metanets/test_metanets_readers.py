@@ -35,7 +35,7 @@ CNN = chain("relu cnn")
 LIMIT = 1e-6
 PERMUTATIONS = {"stats", "deepsets", "nfn-np", "nfn-hnp", "gmn", "gmn-b", "scale-gmn", "scale-gmn-b"}
 SCALINGS = {"scale-gmn", "scale-gmn-b"}
-MIXING = {"dmc", "deepsets", "gmn", "gmn-b", "scale-gmn", "scale-gmn-b"}
+MIXING = {"stats", "dmc", "deepsets", "gmn", "gmn-b", "scale-gmn", "scale-gmn-b"}
 GRADIENT = [name for name in READERS if "boost" not in name]
 
 

@@ -25,6 +25,14 @@ def test_padding_for_small_images(size, padding, last):
     assert x.shape == (2, 16, last, last)
 
 
+@pytest.mark.parametrize(("size", "depth", "padding"), [(8, 2, 0), (6, 2, 1), (8, 4, 1), (30, 4, 1), (31, 4, 0)])
+def test_depth_is_the_number_of_convolutions(size, depth, padding):
+    model = build("small-cnn", input_shape=(1, size, size), classes=10, depth=depth)
+    assert [m.in_channels for m in model.convs] == [1, *[16] * (depth - 1)]
+    assert {m.padding for m in model.convs} == {(padding, padding)}
+    assert model(torch.zeros(2, 1, size, size)).shape == (2, 10)
+
+
 def test_the_function_is_that_of_the_formula():
     model = build("small-cnn", input_shape=(3, 32, 32), classes=10).double()
     x = torch.randn(2, 3, 32, 32, dtype=torch.double)

@@ -26,7 +26,7 @@ def test_the_small_cnn_zoo_is_read_like_a_zoo_of_our_own(tmp_path):
     assert set(rows["dataset"]) == {"zoo"}
     assert set(rows["networks"]) == {30}
     assert np.isfinite(rows["tau"][rows["reader"] != "hyper-boost"]).all()  # 18 networks are one leaf: no order
-    zoo = open_zoo(str(tmp_path / "runs"), config_hash(metanet_files.zoo_config(files))).zoo
+    (zoo,) = open_zoo(str(tmp_path / "runs"), config_hash(metanet_files.zoo_config(files))).parts
     biases = np.sort(zoo.tensors["convs.0.bias"].numpy().ravel())
     np.testing.assert_array_equal(biases, np.sort(weights[1::2, :16].ravel()))  # every second row is of the last step
     assert set(zoo.table["activation"]) == {"relu", "tanh"}

@@ -26,6 +26,7 @@ from studies import metanet
         (["--readers", "hyper-boost+gauge"], "reads no weights"),
         (["--readers", "stats-boost+augment"], "fitted once"),
         (["--readers", "gmn", "gmn"], "named twice"),
+        (["--readers", "gmn+no-skips+no-edges", "gmn+no-edges+no-skips"], "named twice"),
         (["--arch", "resnet20"], "resnet8"),
         (["--variants", "sigma"], "smaller"),
         (["--activations", "sine"], "relu-tanh"),
@@ -42,11 +43,21 @@ from studies import metanet
         (["--checkpoints", "0"], "--checkpoints"),
         (["--checkpoints", "1", "1"], "--checkpoints: named twice"),
         (["--checkpoints", "99"], "--checkpoints: got 99"),
+        (["--widths", "0.5", "0.5"], "--widths: given twice in 0.5 0.5"),
+        (["--widths", "-1"], "--widths: got -1.0, must be a positive number"),
+        (["--depths", "0"], "--depths: got 0, must be a finite number of at least 1"),
+        (["--depths", "2", "--arch", "resnet8"], "--widths and --depths: resnet8 has one shape"),
+        (["--depths", "2", "3", "--readers", "gmn", "flat"], "--readers: flat reads networks of one shape, here are 2"),
+        (["--depths", *map(str, range(1, 8)), "--widths", "1", "2", "3"], "--networks: got 20"),
+        (["--widths", "0.2", "--depths", "1", "--readers", "dmc"], "--readers: dmc needs networks of at least 256"),
+        (["--train-size", "3"], "--train-size"),
+        (["--train-size", "1000000"], "--train-size"),
     ],
 )
 def test_bad_input_is_one_line(args, word, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert metanet.main(["--preset", "smoke", *args]) == 2
+    few = () if "--networks" in args or "--sizes" in args else ("--networks", "20")
+    assert metanet.main(["--preset", "smoke", *few, *args]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert word in err

@@ -28,6 +28,8 @@ PATIENCE = 50
 class WeightTrees(StatBoost):
     """Trees on all weights; options are those of `StatBoost`."""
 
+    mixes = False
+
     def features(self, stack: Stack) -> Tensor:
         """`n weights`."""
         return stack.flat()
