@@ -5,7 +5,8 @@
 Reads `metanet_summary.csv`, writes `figures/metanet_<arch>_<data set>_….png` and `.pdf` in the same folder, one figure
 for each architecture, data set and zoo size. Left: Kendall's τ on test networks by reader and zoo, hollow where the
 zoos were cut to one histogram of accuracies. Middle: τ against the number of training networks. Right: τ on the same
-test networks after their units were permuted and rescaled at random. Bars are 95 % intervals over test networks.
+test networks after their units were permuted and rescaled at random. Bars are 95 % intervals over test networks. Where
+graph readers were tried in other forms, `…_forms` has what each changes (`metanet_differences.csv`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MADE_BY = "python -m studies.metanet"
-FIGURE = ("arch", "dataset", "preset", "activations", "networks", "network_epochs", "one_seed")
+FIGURE = (
+    "arch",
+    "dataset",
+    "preset",
+    "activations",
+    "shapes",
+    "networks",
+    "network_epochs",
+    "one_seed",
+    "train_images",
+)
 """Rows that agree in these go into one figure."""
+DIFFERENCES = ("config", "variant", "reader", "other_reader", "part", "measure", "difference", "low", "high", "paired")
+ADDONS = ("gauge", "augment", "shuffle")
+"""What is done to networks before a reader reads them; whatever else follows a + is another form of the reader."""
+FORWARD = {"gmn-b": "gmn", "scale-gmn-b": "scale-gmn"}
 TAUS = ("tau", "tau_permuted", "tau_rescaled")
 TABLE = (*FIGURE, "config", "variant", "reader", "part", "train_networks", "tau_low", "tau_high", *TAUS)
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#882255", "#6B6B6B")
@@ -36,9 +51,28 @@ MOVED = {"tau": ("as trained", "o"), "tau_permuted": ("permuted", "s"), "tau_res
 def draw(results: Path) -> list[Path]:
     """Draw all figures of a results folder; returns the files written."""
     files: list[Path] = []
-    for key, group in _table(results).groupby(list(FIGURE), sort=False, dropna=False):
-        files += _figure(results / "figures", dict(zip(FIGURE, key)), group)
+    folder, table = results / "figures", _table(results)
+    changes = _changes(results, table)
+    stems: set[str] = set()
+    for values, group in table.groupby(list(FIGURE), sort=False, dropna=False):
+        key = dict(zip(FIGURE, values))
+        stem = _file_name(key)
+        if stem in stems:
+            stem += f"_{key['train_images']}-images"
+        stems.add(stem)
+        title = _title(key)
+        plain = group[~group["reader"].map(is_form)]
+        if len(plain):
+            files += _figure(folder, stem, f"{title}: predicting test accuracy from weights", plain)
+        own = changes[changes["config"].isin(set(group["config"]))]
+        if len(own):
+            files += _forms(folder, f"{stem}_forms", f"{title}: forms of graph readers", own, group)
     return files
+
+
+def is_form(reader: str) -> bool:
+    """Whether a name says that a reader has another form, and not only that its networks were moved or in a gauge."""
+    return bool(set(reader.split("+")[1:]) - set(ADDONS))
 
 
 def _table(results: Path) -> pd.DataFrame:
@@ -50,7 +84,52 @@ def _table(results: Path) -> pd.DataFrame:
     return table
 
 
-def _figure(folder: Path, key: dict[str, Any], rows: pd.DataFrame) -> list[Path]:
+def _changes(results: Path, summary: pd.DataFrame) -> pd.DataFrame:
+    """What each form changes: τ minus that of the reader that it is a form of, and of bidirectional minus forward."""
+    wanted = summary[summary["reader"].map(lambda reader: is_form(reader) or reader in FORWARD)]
+    if wanted.empty:
+        return wanted
+    table = read(results, "metanet_differences.csv", DIFFERENCES, MADE_BY)
+    name = table["reader"].str.split("+").str[0]
+    own = table["reader"].map(is_form) & (table["other_reader"] == name)
+    own |= table["other_reader"] == table["reader"].map(FORWARD)
+    alike = table["paired"].astype(bool) & (table["measure"] == "tau") & (table["part"] == "whole")
+    return table[own & alike]
+
+
+def _title(key: dict[str, Any]) -> str:
+    what = ", ".join([key["arch"], key["activations"], *(["one seed"] if key["one_seed"] else [])])
+    what += "" if key["shapes"] == "published" else f", {key['shapes']}"
+    return f"{key['networks']} networks ({what}) a zoo on {key['dataset']}"
+
+
+def _forms(folder: Path, stem: str, title: str, changes: pd.DataFrame, summary: pd.DataFrame) -> list[Path]:
+    """Left: τ of each form minus its base's, paired. Right: τ of bases and forms on moved test networks."""
+    plt = pyplot()
+    zoos = list(dict.fromkeys(changes["variant"]))
+    names = list(dict.fromkeys(changes["reader"]))
+    labels = {name: f"{name}\n− {name.split('+')[0] if is_form(name) else FORWARD[name]}" for name in names}
+    readers = [r for r in dict.fromkeys(summary["reader"]) if r in {*names, *changes["other_reader"]}]
+    height = 1.2 + 1.5 * ROW_IN * max(len(names), 4)
+    figure, axes = plt.subplots(1, 2, figsize=(2.1 * COLUMN_IN, height), layout="constrained")
+    for i, zoo in enumerate(zoos):
+        own = changes[changes["variant"] == zoo]
+        y = [names.index(name) + 0.3 * (i - (len(zoos) - 1) / 2) for name in own["reader"]]
+        mean, low, high = (own[column].to_numpy(dtype=float) for column in ("difference", "low", "high"))
+        axes[0].errorbar(
+            mean, y, xerr=[mean - low, high - mean], color=COLOURS.get(zoo, "black"), marker="o", markersize=3.5,
+            linestyle="none", elinewidth=1, capsize=1.5, label=NAMES.get(zoo, zoo),
+        )  # fmt: skip
+    axes[0].axvline(0, color="black", linewidth=0.6)
+    _names(axes[0], [labels[name] for name in names])
+    axes[0].set(xlabel="change of Kendall's τ")
+    axes[0].legend(loc="best")
+    _moved(axes[1], summary[(summary["part"] == "whole") & summary["reader"].isin(readers)], readers)
+    figure.suptitle(title, fontsize=8)
+    return save(figure, folder, stem)
+
+
+def _figure(folder: Path, stem: str, title: str, rows: pd.DataFrame) -> list[Path]:
     plt = pyplot()
     readers = list(dict.fromkeys(rows["reader"]))
     curves = rows["part"].eq("curve").any()
@@ -63,12 +142,8 @@ def _figure(folder: Path, key: dict[str, Any], rows: pd.DataFrame) -> list[Path]
     if curves:
         _curves(axes[1], rows, readers)
     _moved(axes[-1], rows[rows["part"] == "whole"], readers)
-    what = ", ".join([key["arch"], key["activations"], *(["one seed"] if key["one_seed"] else [])])
-    figure.suptitle(
-        f"{key['networks']} networks ({what}) a zoo on {key['dataset']}: predicting test accuracy from weights",
-        fontsize=8,
-    )
-    return save(figure, folder, _file_name(key))
+    figure.suptitle(title, fontsize=8)
+    return save(figure, folder, stem)
 
 
 def _by_reader(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
@@ -155,6 +230,7 @@ def _file_name(key: dict[str, Any]) -> str:
     """`metanet_<arch>_<dataset>_<networks>`, with what else is out of the ordinary; of the figure alone."""
     parts = ["metanet", key["arch"], key["dataset"], f"{key['networks']}-networks"]
     parts += [key["activations"]] if key["activations"] != "relu" else []
+    parts += [key["shapes"]] if key["shapes"] != "published" else []
     parts += [f"{key['network_epochs']}-epochs"] if str(key["network_epochs"]) not in ("20", "drawn") else []
     parts += ["one-seed"] if key["one_seed"] else []
     parts += [key["preset"]] if key["preset"] != "laptop" else []

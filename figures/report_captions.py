@@ -85,6 +85,9 @@ CAPTIONS = (
     (r"transformer_metanet_(?P<rest>.+)", "How well the accuracy of a transformer is read off its weights.",
      "Above, Kendall's τ-b of each reader with its 95 % interval over test networks, one panel for each zoo. Below, "
      "what τ loses when the test networks are moved by a symmetry."),
+    (r"metanet_(?P<rest>.+)_forms", "What each other form of a graph reader changes.",
+     "Kendall's τ of the form minus that of the reader that it is a form of, on the same test networks, with 95 % "
+     "intervals over them; and τ of both after the test networks' units were permuted and rescaled."),
     (r"metanet_(?P<rest>.+)", "How well the accuracy of a network is read off its weights.",
      "Kendall's τ on test networks by reader and zoo, with 95 % intervals over test networks; τ against the number of "
      "training networks; and τ after the test networks' units were permuted and rescaled."),

@@ -36,7 +36,7 @@ ZOO = "small CNNs, digits"
 LESS = " --readers stats stats-boost hyper-boost flat deepsets gmn scale-gmn --skip curve cost"
 """Flags of the runs beside the main one."""
 SMALL: dict[str, Any] = {"arch": "small-cnn", "dataset": "digits", "activations": "relu", "networks": 2000,
-    "one_seed": False}  # fmt: skip
+    "one_seed": False, "shapes": "published"}  # fmt: skip
 """What the summary says of the networks of `ZOO`."""
 
 

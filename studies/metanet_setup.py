@@ -235,10 +235,10 @@ def shapes_of(config: Config) -> list[tuple[float, int | None]]:
 
 
 def _shape_text(config: Config) -> str:
-    """Nothing for the published network."""
+    """What differs from the published network."""
     widths = "" if config.widths == (1.0,) else f"width {' '.join(f'{width:g}' for width in config.widths)}"
     depths = f"depth {' '.join(map(str, config.depths))}" if config.depths else ""
-    return ", ".join(filter(None, (widths, depths)))
+    return ", ".join(filter(None, (widths, depths))) or "published"
 
 
 def _able(config: Config, readers: tuple[str, ...], shapes: int) -> tuple[str, ...]:

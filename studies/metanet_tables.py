@@ -106,7 +106,18 @@ def row_of(item: Item, config: str, repeat: int, result: Read, zoo: Zoo) -> dict
 def summary_row(group: Group) -> dict[str, Any]:
     """Means over trainings, with bootstrap intervals over test networks for rank correlations."""
     item, columns = group.item, group.item.family.columns
-    names = ("preset", "arch", "dataset", "variant", "activations", "shapes", "networks", "network_epochs", "one_seed")
+    names = (
+        "preset",
+        "arch",
+        "dataset",
+        "variant",
+        "activations",
+        "shapes",
+        "networks",
+        "network_epochs",
+        "one_seed",
+        "train_images",
+    )
     row: dict[str, Any] = {"config": group.config, **{name: columns[name] for name in names}}
     places = splits_of(group.results[0].reading)
     row |= {"reader": item.reader, "part": item.part, "train_networks": len(places["train"])}
@@ -134,13 +145,16 @@ def summary_row(group: Group) -> dict[str, Any]:
 def differences(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """τ of one group minus that of another: readers on the same test networks (paired), and zoos read alike.
 
+    Readers are compared with those of `BEFORE` and with what they are forms of.
+
     Two zoos have different test networks: their draws are independent.
     """
     rows = []
     for b in groups:
         for a in groups:
             same = (a.item.family.zoo, a.item.part, a.item.train) == (b.item.family.zoo, b.item.part, b.item.train)
-            ordered = a.item.reader != b.item.reader and b.item.reader in BEFORE
+            before = b.item.reader in BEFORE or b.item.reader in bases_of(a.item.reader)
+            ordered = a.item.reader != b.item.reader and before
             if ordered and a.item.reader in BEFORE:
                 ordered = BEFORE.index(a.item.reader) < BEFORE.index(b.item.reader)
             if same and ordered and a.alive and b.alive:
@@ -149,6 +163,13 @@ def differences(groups: Sequence[Group]) -> list[dict[str, Any]]:
             if alike and _rank(a, groups) > _rank(b, groups) == 0 and a.alive and b.alive:
                 rows.append(_between(a, b))
     return rows
+
+
+def bases_of(reader: str) -> set[str]:
+    """What a reader is a form of: itself without add-ons, forward for bidirectional, gmn-b for scale-gmn-b."""
+    name, *addons = reader.split("+")
+    found = {name} if addons else {name.removesuffix("-b")}
+    return found | ({"gmn-b"} if reader == "scale-gmn-b" else set())
 
 
 def _difference(a: Group, b: Group, name: str) -> dict[str, Any]:
@@ -251,7 +272,8 @@ def summary_text(config: Config, prepared: Prepared, rows: pd.DataFrame) -> str:
         f"over {rows['repeat'].nunique()} training(s) [95 % interval over test networks]"
     )
     zoos = read_table(config.out / "metanet_zoos.csv")
-    zoos = zoos[zoos["preset"] == config.preset]
+    own = {family.zoo for family in prepared.families}
+    zoos = zoos[zoos["zoo"].isin(own) & (zoos["other_zoo"].isin(own) | zoos["other_zoo"].isna())]
     notes = []
     for row in zoos.to_dict("records"):
         name = row["variant"] if pd.isna(row["other_zoo"]) else f"{row['variant']} matched"
@@ -282,4 +304,4 @@ def _strata(zoo: Zoo, places: np.ndarray) -> np.ndarray:
     return strata_of([table[name].to_numpy()[places] for name in varying])
 
 
-__all__ = ["Group", "cost_row", "differences", "row_of", "summary_row", "summary_text", "zoo_rows"]
+__all__ = ["Group", "bases_of", "cost_row", "differences", "row_of", "summary_row", "summary_text", "zoo_rows"]

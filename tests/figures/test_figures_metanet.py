@@ -16,7 +16,8 @@ def _write(folder, zoos=("standard", "w"), parts=("whole", "curve", "matched"), 
                 tau = 0.5 + 0.1 * place
                 taus = {"tau": tau, "tau_permuted": tau, "tau_rescaled": tau - 0.2 if reader == "gmn" else tau}
                 row = {"arch": "small-cnn", "dataset": "digits", "preset": "laptop", "activations": "relu",
-                       "networks": 2000, "network_epochs": 20, "one_seed": False,
+                       "networks": 2000, "network_epochs": 20, "one_seed": False, "shapes": "published",
+                       "train_images": 1437,
                        "config": f"{zoo}{reader}{part}", "variant": zoo, "reader": reader, "part": part,
                        "train_networks": 250 if part == "curve" else 1200}  # fmt: skip
                 for name, value in taus.items():
@@ -43,6 +44,7 @@ def test_the_same_table_gives_the_same_files(tmp_path):
         ({"zoos": ("w",), "parts": ("whole",)}, "metanet_small-cnn_digits_2000-networks"),
         ({"preset": "smoke", "network_epochs": 2}, "metanet_small-cnn_digits_2000-networks_2-epochs_smoke"),
         ({"one_seed": True}, "metanet_small-cnn_digits_2000-networks_one-seed"),
+        ({"shapes": "width 0.5 1, depth 2 3"}, "metanet_small-cnn_digits_2000-networks_width-0.5-1-depth-2-3"),
         ({"arch": "resnet8", "network_epochs": "drawn"}, "metanet_resnet8_digits_2000-networks"),
         (dict.fromkeys(("tau", "tau_permuted", "tau_rescaled")), "metanet_small-cnn_digits_2000-networks"),
     ],
@@ -50,6 +52,45 @@ def test_the_same_table_gives_the_same_files(tmp_path):
 def test_what_is_missing_is_left_out_and_settings_name_the_file(options, stem, tmp_path):
     files = metanet.draw(_write(tmp_path, **options))
     assert {file.stem for file in files} == {stem}
+    assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_zoos_of_fewer_images_have_figures_of_their_own(tmp_path):
+    _write(tmp_path)
+    table = pd.read_csv(tmp_path / "metanet_summary.csv")
+    fewer = table.assign(train_images=600, config=table["config"] + "f")
+    pd.concat([table, fewer]).to_csv(tmp_path / "metanet_summary.csv", index=False)
+    stem = "metanet_small-cnn_digits_2000-networks"
+    assert [file.stem for file in metanet.draw(tmp_path)] == [stem, stem, f"{stem}_600-images", f"{stem}_600-images"]
+
+
+def test_forms_are_drawn_against_what_they_are_forms_of(tmp_path, monkeypatch):
+    _write(tmp_path, zoos=("standard",), parts=("whole",))
+    table = pd.read_csv(tmp_path / "metanet_summary.csv")
+    for name, base in (("scale-gmn+receiver", "scale-gmn"), ("scale-gmn-b", "scale-gmn"), ("gmn+gauge", "gmn")):
+        row = table[table["reader"] == base].assign(reader=name, config=name)
+        table = pd.concat([table, row], ignore_index=True)
+    table.to_csv(tmp_path / "metanet_summary.csv", index=False)
+    with_forms = [("scale-gmn+receiver", "scale-gmn"), ("scale-gmn+receiver", "gmn"), ("scale-gmn-b", "scale-gmn"),
+                  ("scale-gmn-b", "gmn"), ("gmn+gauge", "gmn")]  # fmt: skip
+    pd.DataFrame(
+        [
+            {"config": a, "variant": "standard", "reader": a, "other_reader": b, "part": "whole", "measure": "tau",
+             "difference": 0.01, "low": -0.01, "high": 0.03, "paired": True}
+            for a, b in with_forms
+        ]
+    ).to_csv(tmp_path / "metanet_differences.csv", index=False)  # fmt: skip
+    drawn = []
+    monkeypatch.setattr(metanet, "_forms", lambda *args: drawn.append(args) or [])
+    plain = {file.stem for file in metanet.draw(tmp_path)}
+    ((_, stem, _, changes, _),) = drawn
+    assert plain == {"metanet_small-cnn_digits_2000-networks"}
+    assert stem == "metanet_small-cnn_digits_2000-networks_forms"
+    found = list(zip(changes["reader"], changes["other_reader"]))
+    assert found == [("scale-gmn+receiver", "scale-gmn"), ("scale-gmn-b", "scale-gmn")]
+    monkeypatch.undo()
+    files = metanet.draw(tmp_path)
+    assert [file.name for file in files[2:]] == [f"{stem}.png", f"{stem}.pdf"]
     assert all(file.stat().st_size > 1000 for file in files)
 
 

@@ -12,6 +12,7 @@ from asym.store import Store, read_table
 from studies import metanet, metanet_setup
 from studies.metanet_read import make_reader, moved, open_zoo, splits_of
 from studies.metanet_setup import PRESETS, items, rates, reading
+from studies.metanet_tables import bases_of
 from studies.tables import VOLATILE
 
 FAST = {"preset": "smoke", "networks": 32, "readers": ("stats", "gmn", "gmn+gauge", "scale-gmn"), "reader_width": 2,
@@ -155,6 +156,13 @@ def test_differences_are_paired_within_a_zoo(study):
     assert set(zip(between["variant"], between["other_variant"])) == {("w", "standard")}
     assert set(between["part"]) == {"whole", "matched"}
     assert (table(folder, "metanet_cost")["epoch_s"] > 0).all()
+
+
+def test_forms_are_compared_with_what_they_are_forms_of():
+    assert bases_of("scale-gmn+receiver+no-edges") == {"scale-gmn"}
+    assert bases_of("scale-gmn-b") == {"scale-gmn", "gmn-b"}
+    assert bases_of("gmn-b") == {"gmn"}
+    assert bases_of("flat") == {"flat"}
 
 
 def test_again_changes_nothing_and_what_was_lost_comes_back_the_same(study, monkeypatch):
