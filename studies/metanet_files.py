@@ -15,24 +15,28 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from asym.data.zoo_files import load_asymmetric_zoo, load_small_cnn_zoo
-from asym.data.zoos import NetworkZoo
+from asym.data.zoo_files import load_asymmetric_zoo, load_small_cnn_zoo, metrics_file
+from asym.data.zoos import NetworkZoo, split_runs
 from asym.files import sha256_files
 from asym.metanets.zoo_stack import FOREIGN
+from asym.models import get_arch
 from asym.names import METANETS
 from asym.populations import cached
 from asym.populations.zoo_nets import HYPER, ZOO
 from asym.store import Store, config_hash
 from studies.checks import InputError
 from studies.metanet import BLIND, Config
+from studies.metanet_read import TEST_SHARE, VAL_SHARE
 
 VERSION = 2
 """Raised by hand whenever the same files would give another zoo."""
 TEST_IMAGES = 10_000
 OURS = {"learning_rate": "lr", "l2reg": "weight_decay"}
 """Names of published hyper-parameters → ours."""
-TRAINED_ONLY = ("networks", "zoo_epochs", "dataset", "kappa", "train_size")
-"""Flags of zoos that are trained here, which have no default."""
+TRAINED_ONLY = ("networks", "zoo_epochs", "dataset", "data_dir", "download", "kappa", "train_size")
+"""Flags of zoos that are trained here."""
+ENOUGH = 12
+"""Trainings of which every split gets at least two, as ranks need."""
 
 
 def zoo_config(folder: Path) -> dict[str, Any]:
@@ -93,17 +97,45 @@ def _opened(folder: Path) -> NetworkZoo:
         zoo = open_files(folder)
         if not len(zoo):
             raise ValueError("no network with finite weights")
+        _check_activations(folder, zoo)
         return zoo
     except (KeyError, IndexError, ValueError, OSError) as error:
         reason = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         raise InputError(f"--files: {folder}: {reason}") from error
 
 
+def _check_activations(folder: Path, zoo: NetworkZoo) -> None:
+    arch, table = zoo.about["arch"], zoo.table
+    if arch == FOREIGN or "activation" not in table:
+        return
+    valid = get_arch(arch).activations
+    for name in table["activation"]:
+        if name not in valid:
+            where = metrics_file(folder).name
+            raise ValueError(f"zoo: {where}: config.activation is {str(name)!r}; valid: {', '.join(valid)}")
+
+
+def _check_split(config: Config, zoo: NetworkZoo) -> None:
+    runs = zoo.table["run"]
+    try:
+        parts = split_runs(runs.to_numpy(), val=VAL_SHARE, test=TEST_SHARE, seed=config.seed)
+        smallest = min(len(places) for places in parts.values())
+    except ValueError:
+        smallest = 0
+    if smallest < 2:
+        each = "files" if zoo.about["arch"] == FOREIGN else "values of modeldir"
+        raise InputError(
+            f"--files: {config.files} has {len(zoo)} networks of {runs.nunique()} trainings ({each}), too few to split "
+            f"into training, validation and test networks; {ENOUGH} trainings are enough"
+        )
+
+
 def facts(config: Config, readers: tuple[str, ...]) -> tuple[str, tuple[str, ...], dict[str, Any]]:
     """Hash of the zoo's run, the readers that can read it, and its columns in tables.
 
     Raises:
-        InputError: for a reader, named by the user, that cannot read it.
+        InputError: for files that are no zoo, or too small a one, and for a reader, named by the user, that cannot
+            read it.
     """
     assert config.files is not None
     zoo = _opened(config.files)
@@ -114,6 +146,7 @@ def facts(config: Config, readers: tuple[str, ...]) -> tuple[str, tuple[str, ...
         unable = next(r for r in readers if r not in able)
         valid = ", ".join(r for r in (METANETS if chains else BLIND) if known or not r.startswith("hyper"))
         raise InputError(f"--readers: {unable} cannot read {config.files}; valid there: {valid}")
+    _check_split(config, zoo)
     activations = sorted(set(zoo.table["activation"])) if "activation" in zoo.table else ["own"]
     columns = {
         "study": "metanet", "preset": config.preset, "arch": zoo.about["arch"],

@@ -46,36 +46,54 @@ def load_small_cnn_zoo(
 
     Raises:
         FileNotFoundError: naming the file that is missing.
-        ValueError: for files that do not fit each other, or an unknown layout.
+        ValueError: for a file that cannot be read, cells that are missing or no numbers, files that do not fit each
+            other, or an unknown layout; names the file, what it holds and what it should.
     """
     import pandas as pd
 
-    layout = pd.read_csv(there(folder, "layout.csv"))
-    metrics = Path(folder) / "metrics.csv.gz"
-    table = pd.read_csv(metrics if metrics.is_file() else there(folder, "metrics.csv"))
-    try:
-        weights = np.load(there(folder, "weights.npy"), mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"zoo: {Path(folder) / 'weights.npy'} cannot be read, it is cut short ({error})") from None
+    layout = _csv(there(folder, "layout.csv"))
+    metrics = metrics_file(folder)
+    table = _csv(metrics)
+    weights = _array(there(folder, "weights.npy"))
     if weights.ndim != 2 or len(weights) != len(table):
-        raise ValueError(f"zoo: weights.npy has shape {weights.shape}, metrics {len(table)} rows; one is cut short")
+        raise ValueError(
+            f"zoo: weights.npy has shape {weights.shape}, {metrics.name} {len(table)} rows; one is cut short"
+        )
+    needed = ("test_accuracy", *(["step"] if step is not None else []))
+    missing = [column for column in needed if column not in table]
+    if missing:
+        raise ValueError(f"zoo: {metrics.name} has no column {', '.join(missing)}; it has {', '.join(map(str, table))}")
     slices = _slices(layout, weights.shape[1])
     rows = _published_order(order, len(table)) if order is not None else np.arange(len(table))
     if step is not None:
         rows = rows[table["step"].to_numpy()[rows] == step]
     if not len(rows):
-        raise ValueError(f"step: no checkpoint of step {step}; the file has {sorted(set(table['step']))}")
+        raise ValueError(f"step: no checkpoint of step {step}; {metrics.name} has {_some(table['step'])}")
     chosen = np.asarray(weights[np.sort(rows)], dtype=np.float32)[np.argsort(np.argsort(rows))]
     tensors = {name: _keras(chosen[:, start:stop], shape) for name, (start, stop, shape) in slices.items()}
     names = {"test_accuracy": "test_acc", "train_accuracy": "train_acc"}
     frame = table.iloc[rows].rename(columns=lambda c: names.get(c, c.removeprefix("config."))).reset_index(drop=True)
     frame["run"] = pd.factorize(frame["modeldir"])[0] if "modeldir" in frame else np.arange(len(frame))
     keep = finite(tensors)
+    _check_cells(metrics.name, table.iloc[rows[keep]])
     zoo = NetworkZoo(
         {n: t[torch.from_numpy(keep)] for n, t in tensors.items()}, frame.iloc[keep].reset_index(drop=True)
     )
     about = {**_facts(slices), "dropped": len(frame) - len(keep)}
     return dataclasses.replace(zoo, about=about), _published_split(len(keep))
+
+
+def metrics_file(folder: str | Path) -> Path:
+    """The table of the Small CNN Zoo, compressed or not.
+
+    Raises:
+        FileNotFoundError: if there is neither.
+    """
+    names = ("metrics.csv.gz", "metrics.csv")
+    found = next((Path(folder) / name for name in names if (Path(folder) / name).is_file()), None)
+    if found is None:
+        raise FileNotFoundError(f"zoo: {folder} has neither {' nor '.join(names)}")
+    return found
 
 
 def load_asymmetric_zoo(folder: str | Path, *, limit: int | None = None) -> NetworkZoo:
@@ -98,10 +116,15 @@ def load_asymmetric_zoo(folder: str | Path, *, limit: int | None = None) -> Netw
         try:
             state, accuracy = torch.load(path, map_location="cpu", weights_only=True)
             state = {str(name): tensor.float() for name, tensor in dict(state).items()}
-            rows.append({"run": number, "file": path.name, "test_acc": float(accuracy) / 100})
+            percent = float(accuracy)
         except Exception as error:  # unpickling raises whatever it likes
             text = " ".join(str(error).split())[:80]
             raise ValueError(f"zoo: {path} is no pair of a state dict and an accuracy ({text})") from None
+        if not state:
+            raise ValueError(f"zoo: {path} has a state dict without tensors")
+        if not 0 <= percent <= 100:
+            raise ValueError(f"zoo: {path} has the accuracy {percent:g}; must be percent, 0 to 100")
+        rows.append({"run": number, "file": path.name, "test_acc": percent / 100})
         shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
         if states and shapes != {name: tuple(tensor.shape) for name, tensor in states[0].items()}:
             raise ValueError(f"zoo: {path} has other tensors than {files[0].name}; a zoo has one architecture")
@@ -111,6 +134,65 @@ def load_asymmetric_zoo(folder: str | Path, *, limit: int | None = None) -> Netw
     kept = {name: tensor[torch.from_numpy(keep)] for name, tensor in tensors.items()}
     table = pd.DataFrame(rows).iloc[keep].reset_index(drop=True)
     return NetworkZoo(kept, table, about={"dropped": len(files) - len(keep)})
+
+
+def _csv(path: Path) -> pd.DataFrame:
+    """A table whose file is what its name says."""
+    import zlib
+
+    import pandas as pd
+
+    try:
+        return pd.read_csv(path)
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        reason = " ".join(str(error).split())[:80]
+        kind = "compressed CSV table" if path.suffix == ".gz" else "CSV table"
+        raise ValueError(f"zoo: {path.name} is no {kind}, or cut short ({reason})") from None
+
+
+def _array(path: Path) -> np.ndarray:
+    """An array of floats, left on the disk."""
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        kind = str(found.dtype) if isinstance(found, np.ndarray) else "several arrays"
+    except (ValueError, OSError, EOFError) as error:
+        reason = " ".join(str(error).split()).split(". ")[0]
+        raise ValueError(f"zoo: {path.name} is no array of NumPy (.npy), or cut short ({reason})") from None
+    if not isinstance(found, np.ndarray) or found.dtype.kind != "f":
+        raise ValueError(f"zoo: {path.name} holds {kind}; must be one array of floats")
+    return found
+
+
+NAMES = ("modeldir", "config.activation", "config.optimizer")
+NUMBERS = (
+    "test_accuracy", "train_accuracy", "config.learning_rate", "config.l2reg", "config.dropout", "config.epochs",
+    "config.train_fraction",
+)  # fmt: skip
+"""Columns of the published table that are used, names and numbers."""
+
+
+def _check_cells(file: str, table: pd.DataFrame) -> None:
+    """Raise a ValueError for a cell that is missing, or no number where one is needed."""
+    import pandas as pd
+
+    for column in (name for name in (*NAMES, *NUMBERS) if name in table):
+        cells, number = table[column], column in NUMBERS
+        good = np.isfinite(pd.to_numeric(cells, errors="coerce")) if number else cells.notna()
+        if not good.all():
+            place = int(np.flatnonzero(~good)[0])
+            found, line = cells.iloc[place], int(cells.index[place]) + 2
+            what = "is missing" if pd.isna(found) else f"is {str(found)!r}"
+            kind = "number" if number else "name"
+            raise ValueError(f"zoo: {file}: {column} {what} in line {line}; must be a {kind} for each network")
+    outside = [accuracy for accuracy in table["test_accuracy"].astype(float) if not 0 <= accuracy <= 1]
+    if outside:
+        raise ValueError(f"zoo: {file}: test_accuracy is {outside[0]:g}; must be a fraction, 0 to 1")
+
+
+def _some(values: pd.Series) -> str:
+    """Its first few values."""
+    known = sorted(set(values.dropna().tolist()), key=str)
+    return ", ".join(map(str, known[:5])) + (", …" if len(known) > 5 else "") if known else "none"
 
 
 def _facts(slices: dict[str, tuple[int, int, tuple[int, ...]]]) -> dict[str, Any]:
@@ -142,8 +224,14 @@ def _slices(layout: pd.DataFrame, size: int) -> dict[str, tuple[int, int, tuple[
     found: dict[str, tuple[int, int, tuple[int, ...]]] = {}
     at = 0
     for name, row in zip(SMALL_CNN, layout.to_dict("records")):
-        shape = tuple(int(part) for part in str(row["shape"]).strip("()[] ").replace(" ", "").split(",") if part)
-        start, stop = int(row["start_idx"]), int(row["end_idx"])
+        try:
+            shape = tuple(int(part) for part in str(row["shape"]).strip("()[] ").replace(" ", "").split(",") if part)
+            start, stop = int(row["start_idx"]), int(row["end_idx"])
+        except ValueError:
+            given = ", ".join(f"{column} {row[column]}" for column in columns[1:])
+            raise ValueError(
+                f"zoo: layout.csv says of {row['varname']!r} {given}; must be whole numbers, a shape like (3, 3, 1, 16)"
+            ) from None
         if start != at or stop - start != int(np.prod(shape)):
             raise ValueError(
                 f"zoo: layout.csv says {row['varname']!r} of shape {shape} is at {start} to {stop}, which does not fit"
@@ -163,7 +251,10 @@ def _keras(rows: np.ndarray, shape: tuple[int, ...]) -> Tensor:
 
 
 def _published_order(path: str | Path, rows: int) -> np.ndarray:
-    numbers = [int(float(line)) for line in Path(path).read_text().split() if line.strip(",")]
+    try:
+        numbers = [int(float(line)) for line in Path(path).read_text().split() if line.strip(",")]
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"order: {path} is no list of row numbers, one a line ({error})") from None
     if len(numbers) == rows + 1:
         numbers = numbers[1:]  # the published files begin with a row that repeats a number
     if sorted(numbers) != list(range(rows)):

@@ -1,7 +1,9 @@
 """Loaders of zoos against small files in the published formats, and files that are damaged."""
 
 import dataclasses
+import gzip
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -112,6 +114,8 @@ def test_all_steps_and_the_published_order(tmp_path):
         (lambda t: t.assign(end_idx=t["end_idx"] + 1), "does not fit"),
         (lambda t: t.iloc[:-1], "7 variables"),
         (lambda t: t.drop(columns="shape"), "no column shape"),
+        (lambda t: t.assign(shape="(a)"), r"says of 'sequential/layer0/bias:0' .* shape \(a\); must be whole numbers"),
+        (lambda t: t.assign(end_idx=None), "end_idx nan.*must be whole numbers"),
     ],
 )
 def test_a_layout_that_does_not_fit(tmp_path, change, message):
@@ -160,6 +164,65 @@ def test_published_files_cut_short(tmp_path):
         load_small_cnn_zoo(tmp_path)
 
 
+def change_metrics(folder, change):
+    """Write the table anew."""
+    with gzip.open(folder / "metrics.csv.gz", "rt") as file:
+        table = pd.read_csv(file)
+    with gzip.open(folder / "metrics.csv.gz", "wt") as file:
+        change(table).to_csv(file, index=False)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("config.activation", None, "config.activation is missing in line 5; must be a name"),
+        ("modeldir", None, "modeldir is missing in line 5"),
+        ("config.learning_rate", "fast", "config.learning_rate is 'fast' in line 5; must be a number"),
+        ("config.l2reg", None, "config.l2reg is missing in line 5"),
+        ("test_accuracy", "good", "test_accuracy is 'good' in line 5"),
+        ("test_accuracy", 73.8, "test_accuracy is 73.8; must be a fraction"),
+    ],
+)
+def test_a_cell_of_the_published_table_that_cannot_be_used(tmp_path, column, value, message):
+    small_cnn_files(tmp_path)
+    change_metrics(tmp_path, lambda t: t.assign(**{column: [value if k == 3 else v for k, v in enumerate(t[column])]}))
+    with pytest.raises(ValueError, match=re.escape(f"zoo: metrics.csv.gz: {message}")):
+        load_small_cnn_zoo(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["step", "test_accuracy"])
+def test_a_column_of_the_published_table_that_is_missing(tmp_path, column):
+    small_cnn_files(tmp_path)
+    change_metrics(tmp_path, lambda t: t.drop(columns=column))
+    with pytest.raises(ValueError, match=rf"metrics\.csv\.gz has no column {column}; it has modeldir, "):
+        load_small_cnn_zoo(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["metrics.csv.gz", "layout.csv", "weights.npy"])
+@pytest.mark.parametrize("content", [b"", b"a,b\n1\n2,3,4\n", bytes(range(256))], ids=["empty", "ragged", "binary"])
+def test_a_published_file_that_is_none(tmp_path, file, content):
+    small_cnn_files(tmp_path)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"^zoo: {file} is no .*, or cut short \(") as error:
+        load_small_cnn_zoo(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_published_table_cut_short_and_weights_of_another_kind(tmp_path):
+    weights = small_cnn_files(tmp_path)
+    whole = (tmp_path / "metrics.csv.gz").read_bytes()
+    (tmp_path / "metrics.csv.gz").write_bytes(whole[:-20])
+    with pytest.raises(ValueError, match=r"metrics\.csv\.gz is no compressed CSV table, or cut short"):
+        load_small_cnn_zoo(tmp_path)
+    (tmp_path / "metrics.csv.gz").write_bytes(whole)
+    np.save(tmp_path / "weights.npy", weights.astype(complex))
+    with pytest.raises(ValueError, match=r"weights\.npy holds complex128; must be one array of floats"):
+        load_small_cnn_zoo(tmp_path)
+    (tmp_path / "metrics.csv.gz").unlink()
+    with pytest.raises(FileNotFoundError, match=r"neither metrics\.csv\.gz nor metrics\.csv"):
+        load_small_cnn_zoo(tmp_path)
+
+
 def test_asymmetric_zoo(tmp_path):
     asymmetric_files(tmp_path)
     found = load_asymmetric_zoo(tmp_path)
@@ -186,6 +249,12 @@ def test_asymmetric_zoo_with_other_files(tmp_path):
     with pytest.raises(ValueError, match="no pair of a state dict") as error:
         load_asymmetric_zoo(tmp_path)
     assert "\n" not in str(error.value)
+    torch.save((wide.state_dict(), 150.0), tmp_path / "net001.pt")
+    with pytest.raises(ValueError, match=r"net001\.pt has the accuracy 150; must be percent, 0 to 100"):
+        load_asymmetric_zoo(tmp_path)
+    torch.save(({}, 50.0), tmp_path / "net000.pt")
+    with pytest.raises(ValueError, match=r"net000\.pt has a state dict without tensors"):
+        load_asymmetric_zoo(tmp_path)
 
 
 def test_checkpoints_of_a_run_stay_together_and_pairs_are_split_alike():

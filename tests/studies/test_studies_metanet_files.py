@@ -1,12 +1,14 @@
 """Readers of published zoos: from files to tables, what such zoos cannot say, and what stops before any work."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from published_zoos import asymmetric_files, small_cnn_files
 
+from asym.data.zoos import split_runs
 from asym.store import CorruptRun, config_hash, read_table
 from studies import metanet, metanet_files
-from studies.metanet_read import open_zoo
+from studies.metanet_read import TEST_SHARE, VAL_SHARE, open_zoo
 
 FAST = {"preset": "smoke", "reader_width": 2, "epochs": 2, "lrs": (1e-3,), "sizes": (), "quiet": True}
 
@@ -66,6 +68,8 @@ def test_a_zoo_smaller_than_the_curve_of_the_preset_is_read(tmp_path):
     [
         (["--networks", "100"], "--networks: has no meaning with --files"),
         (["--variants", "w"], "--variants: has no meaning with --files"),
+        (["--data-dir", "zoo"], "--data-dir: has no meaning with --files"),
+        (["--readers", "stats"], "3 networks of 3 trainings (files), too few to split"),
         (["--readers", "scale-gmn"], "--readers: scale-gmn cannot read"),
         (["--readers", "hyper-boost"], "--readers: hyper-boost cannot read"),
         (["--files", "nowhere"], "--files: nowhere is not a folder"),
@@ -83,6 +87,35 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, args, word):
     assert word in err
     assert err.count("\n") == 1
     assert sorted(file.name for file in tmp_path.iterdir()) == ["zoo"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "word"),
+    [
+        ("config.activation", "swish", "zoo: metrics.csv.gz: config.activation is 'swish'; valid: relu, tanh, gelu"),
+        ("modeldir", "/zoo/0", "has 30 networks of 1 trainings (values of modeldir), too few to split"),
+    ],
+)
+def test_a_table_that_no_reader_can_use_is_one_line(tmp_path, capsys, column, value, word):
+    files = tmp_path / "zoo"
+    files.mkdir()
+    small_cnn_files(files, runs=30)
+    table = pd.read_csv(files / "metrics.csv.gz").assign(**{column: value})
+    table.to_csv(files / "metrics.csv.gz", index=False)
+    places = ["--out", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
+    assert metanet.main(["--preset", "smoke", "--files", str(files), *places]) == 2
+    err = capsys.readouterr().err
+    assert f"--files: {files}" in err
+    assert word in err
+    assert err.count("\n") == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["zoo"]
+
+
+@pytest.mark.parametrize("runs", range(12, 60))
+def test_enough_trainings_give_two_networks_to_every_split(runs):
+    parts = split_runs(range(runs), val=VAL_SHARE, test=TEST_SHARE, seed=0)
+    assert metanet_files.ENOUGH == 12
+    assert min(map(len, parts.values())) >= 2
 
 
 def test_other_files_are_another_zoo(tmp_path):
