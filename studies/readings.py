@@ -24,8 +24,12 @@ def check_installed(readers: Iterable[str]) -> None:
         if library is not None:
             try:
                 extra(library)
-            except ValueError as error:
-                raise InputError(f"--readers: {reader}: {error}") from error
+            except (ValueError, OSError) as error:
+                plain = reader.replace(f"-{library}", "").replace(f"{library}-", "").replace(library, "boost")
+                raise InputError(
+                    f"--readers: {reader} needs the library {library}, which is not installed or cannot be loaded; "
+                    f'pip install -e ".[boost]", or read with {plain}, which works without'
+                ) from error
 
 
 def by_gradient(reader: str) -> bool:
