@@ -1,7 +1,8 @@
 """From a config dataclass to a command: flags, presets, one-line errors and exit codes, the same for every study.
 
 Exit codes: 0 done; 2 bad input, found before work starts, one line on stderr and nothing written; 1 failed while
-running; 130 interrupted. Nothing heavy is imported here, so that `--help` and bad flags answer at once.
+running, or a flag was found to be wrong only then; 130 interrupted. Nothing heavy is imported here, so that `--help`
+and bad flags answer at once.
 """
 
 from __future__ import annotations
@@ -130,6 +131,9 @@ def run_command(
         return 130
     except BrokenPipeError:
         return _reader_gone()
+    except InputError as error:  # a flag that only what was made could judge
+        print(f"{prog}: {one_line(error)}; {kept}", file=sys.stderr)
+        return 1
     except Exception as error:  # the last resort of a command: say what happened and what is kept
         if getattr(config, "debug", False):
             raise

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asym.names import TRANSFORMER_METANETS
-from studies.checks import InputError, check_choice, check_least, check_once, check_positive
+from studies.checks import InputError, check_choice, check_least, check_once, check_positive, check_values
 from studies.cli import CommonConfig, run_study
 from studies.flags import check_names
 from studies.rooms import Rooms
@@ -104,12 +104,14 @@ class Config(CommonConfig):
         if self.readers is not None:
             check_names("readers", self.readers, None)
             for reader in self.readers:
-                name, _, addon = reader.partition("+")
+                name, plus, addon = reader.partition("+")
                 check_choice("readers", name, TRANSFORMER_METANETS)
-                if addon and self.arch == ORDINARY:
-                    raise InputError(f"--readers: {reader!r}: one of each orbit is not known for --arch {ORDINARY}")
-                if addon not in ("", "canonical"):
+                if plus and addon != "canonical":
                     raise InputError(f"--readers: {reader!r} has the add-on {addon!r}; valid: canonical")
+                if plus and name.startswith("hyper"):
+                    raise InputError(f"--readers: {reader} reads no weights, of which one of each orbit would be taken")
+                if plus and self.arch == ORDINARY:
+                    raise InputError(f"--readers: {reader!r}: one of each orbit is not known for --arch {ORDINARY}")
         for flag, least in (("networks", 20), ("zoo_epochs", 1), ("epochs", 1), ("repeats", 1), ("batch_size", 1)):
             check_least(flag.replace("_", "-"), getattr(self, flag), least)
         check_least("heads", self.heads, 1)
@@ -124,9 +126,9 @@ class Config(CommonConfig):
         check_once("thresholds", self.thresholds)
         if self.thresholds == ():
             raise InputError("--thresholds: got none, give one or more")
-        for spread in self.spreads or ():
-            check_positive("spreads", spread)
-        check_once("spreads", self.spreads)
+        check_values("spreads", self.spreads)
+        if self.spreads is not None and "augmented" in self.skip:
+            raise InputError("--spreads: has no meaning with augmented in --skip")
 
 
 ROOMS = Rooms("transformer_metanet_setup", "transformer_metanet_work")

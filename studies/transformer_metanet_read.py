@@ -42,6 +42,8 @@ GROUP = tuple(f"group-{spread:g}" for spread in RANGES)
 MOVES = (*FACTORS, *EXTRA, *GROUP)
 ORDINARY_MOVES = (*RESIDUAL_FACTORS, "norm-shift", "null-row", "next-shift", *GROUP)
 """Symmetries of transformers with residual connections and GELU."""
+FEWEST = 10
+"""Networks that can be split."""
 HELD_OUT = 2
 """Learning rates whose networks are all for testing, in the held-out split."""
 
@@ -145,16 +147,27 @@ def splits_of(reading: Reading, zoo: Zoo) -> dict[str, np.ndarray]:
         ValueError: if too few networks are left.
     """
     places = np.flatnonzero(zoo.accuracies >= reading.threshold)
-    if len(places) < 10:
+    if len(places) < FEWEST:
+        n = len(zoo.zoo)
+        if n < FEWEST:
+            where = reading.files or "the zoo"
+            raise ValueError(f"--{'networks' if reading.files is None else 'files'}: {where} has {n} networks that can "
+                             f"be read, {FEWEST} are needed")  # fmt: skip
+        most = math.floor(1_000 * np.sort(zoo.accuracies)[-FEWEST]) / 1_000
         raise ValueError(
-            f"--thresholds: {reading.threshold:g} leaves {len(places)} networks of {len(zoo.zoo)}; lower it, what was "
-            "trained is used again"
+            f"--thresholds: {reading.threshold:g} leaves {len(places)} networks of {n}, {FEWEST} are needed; valid: "
+            f"up to {most:g}"
         )
     if reading.part == "held-out":
         rates = zoo.zoo.table["lr"].to_numpy()
         known = np.unique(rates[places])
         out = numpy_generator(reading.split_seed, "held out").permutation(known)[: min(HELD_OUT, len(known) - 1)]
         apart = np.isin(rates[places], out)
+        if apart.sum() < 2 or (~apart).sum() < 11:
+            raise ValueError(
+                f"--skip: the part held-out has {apart.sum()} networks of the learning rates that are held out and "
+                f"{(~apart).sum()} others, 2 and 11 are needed; leave it out, or read more networks"
+            )
         inner = split_runs(np.arange((~apart).sum()), val=VAL_SHARE, test=0.05, seed=reading.split_seed)
         mine = places[~apart]
         return {

@@ -18,7 +18,7 @@ from studies.checks import InputError
 from studies.readings import check_installed
 from studies.setup import DataArgs, check_places, check_stored, resolve_device
 from studies.transformer_metanet import ORDINARY, TABLES, Config
-from studies.transformer_metanet_read import KIND, Reading, files_fingerprint, open_files
+from studies.transformer_metanet_read import KIND, Reading, files_fingerprint, open_files, open_zoo, splits_of
 
 PUBLISHED_WIDTH = 32
 """D of the architecture at width 1."""
@@ -111,16 +111,15 @@ def prepare(config: Config) -> Prepared:
     defaults = dataclasses.replace(PRESETS[config.preset], **given)
     check_installed(defaults.readers)
     if config.files is not None:
-        for flag in ("networks", "zoo_epochs", "dim", "dataset"):
-            if getattr(config, flag) is not None:
-                raise InputError(f"--{flag.replace('_', '-')}: has no meaning with --files")
+        _check_meaning(config)
         if any(reader.startswith("hyper") for reader in defaults.readers):
             if config.readers is not None:
                 raise InputError("--readers: hyper-boost reads hyper-parameters, which --files do not have")
             kept = tuple(reader for reader in defaults.readers if not reader.startswith("hyper"))
             defaults = dataclasses.replace(defaults, readers=kept)
-        family = _files(config)
-        return Prepared((family,), defaults, DataArgs.of(config, defaults.dataset), device)
+        prepared = Prepared((_files(config),), defaults, DataArgs.of(config, defaults.dataset), device)
+        check_splits(config, prepared)
+        return prepared
     if config.arch == ORDINARY:
         kept = tuple(reader for reader in defaults.readers if "+" not in reader)
         defaults = dataclasses.replace(defaults, readers=kept)
@@ -134,11 +133,37 @@ def prepare(config: Config) -> Prepared:
     return prepared
 
 
+TRAINED_ONLY = ("arch", "zoos", "networks", "zoo_epochs", "dim", "dataset", "data_dir", "download", "spreads")
+"""Flags of zoos that are trained here, and of what is done to those alone."""
+
+
+def _check_meaning(config: Config) -> None:
+    fields = type(config).__dataclass_fields__
+    for flag in TRAINED_ONLY:
+        if getattr(config, flag) != fields[flag].default:
+            raise InputError(f"--{flag.replace('_', '-')}: has no meaning with --files")
+
+
+def check_splits(config: Config, prepared: Prepared) -> None:
+    """Raise an `InputError` if a reading would get too few networks; zoos must be there."""
+    for item in items(config, prepared):
+        some = reading(config, prepared, item, 0)
+        try:
+            splits_of(some, open_zoo(some))
+        except ValueError as error:
+            raise InputError(str(error)) from error
+
+
 def _files(config: Config) -> Family:
-    name = files_fingerprint(str(config.files), config.heads or HEADS)
-    zoo = open_files(str(config.files), config.heads or HEADS)
+    try:
+        name = files_fingerprint(str(config.files), config.heads or HEADS)
+        zoo = open_files(str(config.files), config.heads or HEADS)
+    except (ValueError, FileNotFoundError) as error:
+        if str(error).startswith(("heads: ", "--files: ")):
+            raise
+        raise InputError(f"--files: {error}") from error
     columns = {"study": "transformer_metanet", "preset": config.preset, "arch": "published files",
-               "dataset": zoo.zoo.about["dataset"], "kind": "files", "networks": len(zoo.zoo),
+               "dataset": config.dataset_name or zoo.zoo.about["dataset"], "kind": "files", "networks": len(zoo.zoo),
                "dim": zoo.encoder.size.dim, "network_epochs": 75, "seed": config.seed}  # fmt: skip
     return Family("files", name, (), (), columns)
 

@@ -19,7 +19,7 @@ from studies.setup import default_jobs, stamp, time_epoch
 from studies.tables import VOLATILE, interval_text, render
 from studies.transformer_metanet import TABLES, Config
 from studies.transformer_metanet_read import MOVES, Read, open_zoo, read
-from studies.transformer_metanet_setup import Family, Item, Prepared, item_config, items, reading
+from studies.transformer_metanet_setup import Family, Item, Prepared, check_splits, item_config, items, reading
 from studies.zoo_work import train_zoos
 
 REFERENCE = "nfn"
@@ -29,6 +29,7 @@ REFERENCE = "nfn"
 def execute(config: Config, prepared: Prepared) -> pd.DataFrame:
     """Train the zoos, train the readers, measure; returns the study's rows."""
     train_zoos(config, prepared.families, prepared.data, prepared.device, "transformers")
+    check_splits(config, prepared)
     where = stamp(prepared.device)
     wanted = [(item, repeat) for item in items(config, prepared) for repeat in range(prepared.defaults.repeats)]
     zoo_rows = [_zoo_row(family, open_zoo(_some(config, prepared, family)).zoo) for family in prepared.families]

@@ -175,8 +175,11 @@ def _sizes(shapes: Mapping[str, tuple[int, ...]], block: Mapping[str, str], head
             raise ValueError(f"tensors: {block[symbol]!r} has shape {shapes[block[symbol]]}, expected two axes")
     (keys, _), (values, _), (hidden, dim) = (shapes[block[symbol]] for symbol in "QVA")
     if heads < 1 or keys % heads or values % heads:
+        both = math.gcd(keys, values)
+        valid = ", ".join(str(h) for h in range(1, both + 1) if both % h == 0)
         raise ValueError(
-            f"heads: {heads} do not divide the {keys} rows of {block['Q']!r} and the {values} of {block['V']!r}"
+            f"heads: {heads} do not divide the {keys} rows of {block['Q']!r} and the {values} of {block['V']!r}; "
+            f"valid: {valid}"
         )
     return Sizes(dim, heads, keys // heads, values // heads, hidden, "o" in block)
 

@@ -51,7 +51,11 @@ def test_what_cannot_be_read_is_one_clear_line(folder, tmp_path):
         load_files(tmp_path / "nowhere", 2)
     with pytest.raises(FileNotFoundError, match="has no file <run>_50_<acc>"):
         load_files(folder, 2, epoch="50")
-    with pytest.raises(ValueError, match=r"none of 4 files .* heads: 3 do not divide the 8 rows"):
+    with pytest.raises(ValueError, match=r"^heads: 3 do not divide the 8 rows .*; valid: 1, 2, 4, 8$"):
+        load_files(folder, 3)
+    for file in folder.glob("*.pt"):
+        file.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"none of 4 files .* can be used; run0_75_5000\.pt: "):
         load_files(folder, 3)
 
 

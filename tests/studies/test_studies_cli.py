@@ -86,6 +86,13 @@ def test_what_fails_while_running_is_1_and_says_what_is_kept(capsys):
     assert "kept in runs" in err
 
 
+def test_a_flag_found_wrong_while_running_is_not_to_be_tried_again(capsys):
+    assert _code(execute=_raise(InputError("--x: too large, at most 3"))) == 1
+    assert capsys.readouterr().err == (
+        "toy: --x: too large, at most 3; finished networks and checkpoints are kept in runs\n"
+    )
+
+
 def test_an_interrupt_is_130(capsys):
     assert _code(execute=_raise(KeyboardInterrupt())) == 130
     assert "kept in runs" in capsys.readouterr().err

@@ -133,6 +133,10 @@ def test_a_lost_reading_is_done_again_alone(done, tmp_path):
         (["--arch", "mlp"], "transformer-causal"),
         (["--arch", "transformer", "--readers", "flat+canonical"], "not known for --arch transformer"),
         (["--dataset", "ag_news", "--data-dir", "nowhere"], "nowhere is not a folder"),
+        (["--spreads"], "--spreads: got none"),
+        (["--spreads", "2", "--skip", "augmented"], "--spreads: has no meaning with augmented in --skip"),
+        (["--readers", "hyper-boost+canonical"], r"--readers: hyper-boost\+canonical reads no weights"),
+        (["--readers", "stats+"], "add-on ''; valid: canonical"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(extra, message, tmp_path, capsys):
@@ -145,13 +149,17 @@ def test_bad_input_is_one_line_and_writes_nothing(extra, message, tmp_path, caps
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("reader", "library"), [("xgboost", "xgboost"), ("lightgbm-forest", "lightgbm")])
-def test_a_missing_library_stops_before_work(reader, library, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("reader", "library", "instead"),
+    [("xgboost", "xgboost", "boost"), ("lightgbm", "lightgbm", "boost"), ("lightgbm-forest", "lightgbm", "forest")],
+)
+def test_a_missing_library_stops_before_work(reader, library, instead, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
     folders = ["--out", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
     assert study.main([*ARGS, "--readers", "nfn", reader, *folders]) == 2
     err = capsys.readouterr().err
-    assert f"--readers: {reader}: {library} is not installed; pip install 'asym[boost]'" in err
+    assert f"--readers: {reader} needs the library {library}, which is not installed" in err
+    assert f'pip install -e ".[boost]", or read with {instead}, which works without' in err
     assert err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
@@ -181,18 +189,67 @@ def test_zoos_on_text_of_ordinary_transformers_and_of_language_models(arch, data
     assert all(f"_{arch}_" in file.name for file in figures.draw(tmp_path / "results"))
 
 
-def test_published_files_are_read(tmp_path):
-    folder = tmp_path / "MNIST-Transformers"
+def test_a_threshold_that_leaves_too_few_of_a_trained_zoo_says_what_can_be_given(tmp_path, capsys):
+    folders = ["--out", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
+    alone = ["--zoos", "many-seeds", "--skip", "held-out", "augmented", "heads", "moves", "--quiet"]
+    words = [*ARGS[:4], "--readers", "stats", *alone, *folders]
+    assert study.main([*words, "--thresholds", "0", "0.999"]) == 1
+    err = capsys.readouterr().err
+    found = re.search(r"--thresholds: 0\.999 leaves \d networks of 20, 10 are needed; valid: up to (\S+);", err)
+    assert found
+    assert err.count("\n") == 1
+    assert "same command" not in err
+    assert not list(tmp_path.glob("results/*"))  # readers below other thresholds have not been trained in vain
+    assert study.main([*words, "--thresholds", found[1]]) == 0
+
+
+def small_files(folder, count=24):
+    """Accuracies of 10 % to 99 %."""
     folder.mkdir()
     generator = torch.Generator().manual_seed(0)
-    for k in range(24):
+    for k in range(count):
         accuracy = int(torch.randint(1000, 9900, (1,), generator=generator))
         torch.save(published(k, width=0.125), folder / f"r{k}_75_{accuracy}.pt")
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--arch", "transformer"], "--arch: has no meaning with --files"),
+        (["--zoos", "one-seed"], "--zoos: has no meaning with --files"),
+        (["--spreads", "2"], "--spreads: has no meaning with --files"),
+        (["--data-dir", "."], "--data-dir: has no meaning with --files"),
+        (["--heads", "3"], r"--heads: 3 do not divide the 4 rows of .*; valid: 1, 2, 4$"),
+        (
+            ["--thresholds", "0.999"],
+            r"--thresholds: 0\.999 leaves 0 networks of 24, 10 are needed; valid: up to 0\.\d+$",
+        ),
+        (["--files", "few"], "--files: few has 4 networks that can be read, 10 are needed"),
+        (["--files", "none"], "--files: zoo: none has no file <run>_75_<acc>.pt"),
+    ],
+)
+def test_bad_input_about_files_is_one_line_and_writes_nothing(extra, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    small_files(tmp_path / "zoo")
+    small_files(tmp_path / "few", 4)
+    (tmp_path / "none").mkdir()
+    files = [] if extra[0] == "--files" else ["--files", "zoo"]
+    assert study.main(["--preset", "smoke", "--readers", "stats", *files, *extra]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert re.search(message, err.strip())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["few", "none", "zoo"]
+
+
+def test_published_files_are_read(tmp_path):
+    folder = tmp_path / "MNIST-Transformers"
+    small_files(folder)
     (folder / "cut_75_7000.pt").write_bytes(b"nothing")
     rows = study.run(study.Config(
         preset="smoke", files=folder, readers=("nfn", "stats"), quiet=True, skip=("heads", "moves"),
-        out=tmp_path / "results", runs=tmp_path / "runs",
+        dataset_name="published", out=tmp_path / "results", runs=tmp_path / "runs",
     ))  # fmt: skip
     assert set(rows["reader"]) == {"nfn", "stats"}
+    assert set(rows["dataset"]) == {"published"}
     zoos = read_table(tmp_path / "results" / "transformer_metanet_zoos.csv")
     assert zoos[["kept", "left_out"]].iloc[0].tolist() == [24, 1]

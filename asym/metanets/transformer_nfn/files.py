@@ -27,7 +27,7 @@ def load_files(folder: str | Path, heads: int, *, epoch: str = "75") -> tuple[En
 
     Raises:
         FileNotFoundError: if there is no such folder, or no file of this epoch in it.
-        ValueError: if no file can be used; says why of the first.
+        ValueError: if no file can be used; says why of the first. Where it is the number of heads, says that alone.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -37,7 +37,7 @@ def load_files(folder: str | Path, heads: int, *, epoch: str = "75") -> tuple[En
     if not chosen:
         raise FileNotFoundError(f"zoo: {folder} has no file <run>_{epoch}_<acc>.pt")
     encoder: Encoder | None = None
-    states, rows, skipped = [], [], []
+    states, rows, skipped, reasons = [], [], [], []
     for path, match in chosen:
         try:
             accuracy = int(match["acc"]) / 10_000
@@ -58,10 +58,14 @@ def load_files(folder: str | Path, heads: int, *, epoch: str = "75") -> tuple[En
                 raise ValueError(f"checkpoint: {path}: {bad} holds NaN or infinite values")
         except ValueError as error:
             skipped.append(f"{path.name}: {error}")
+            reasons.append(str(error))
             continue
         states.append(state)
         rows.append({"run": len(rows), "name": match["run"], "epochs": match["epoch"], "test_acc": accuracy})
     if encoder is None or not states:
+        other = next((reason for reason in reasons if reason.startswith("heads: ")), None)
+        if other is not None:
+            raise ValueError(other)
         raise ValueError(f"zoo: none of {len(chosen)} files in {folder} can be used; {skipped[0]}")
     tensors = {name: torch.stack([state[name] for state in states]) for name in encoder.shapes}
     about = {"zoo": folder.name, "skipped": skipped, "test_images": 10_000, "dataset": folder.name}
