@@ -44,7 +44,8 @@ class Config:
     ids: tuple[str, ...] = ()
     """Claims to print with all their checks, by id; nothing is written then."""
     docs: tuple[Path, ...] = ()
-    """Markdown files whose list of claims, between its marks, is written anew: in a README the headline claims."""
+    """Markdown files whose list of claims, between its marks, is written anew: all claims in a file that lies in the
+    folder --out, beside the tables; the headline claims in any other."""
     quiet: bool = False
     """No table on the terminal."""
     debug: bool = False
@@ -81,36 +82,43 @@ def rows_of(claim: Claim, tables: Tables) -> list[dict[str, Any]]:
 
     rows = []
     for setting in claim.settings:
+        tables.asked.clear()
         try:
             checks = setting.checks(tables)
         except NoRows:
             continue
+        except KeyError as error:
+            text = str(error.args[0])
+            tables.lacks(re.findall(r"'([^']+)'", text) or [text])  # pandas names several as "['a', 'b'] not in index"
+            raise
         if checks:
             rows.append(row_of(claim, setting, checks))
     return rows or [row_of(claim, None, ())]
 
 
-def work_out(config: Config) -> pd.DataFrame:
-    """All claims; writes nothing.
+def work_out(config: Config, ids: Sequence[str] = ()) -> tuple[pd.DataFrame, list[str]]:
+    """All claims, or those of some ids, and the names of the tables that they asked for in vain; writes nothing.
 
     Raises:
-        ValueError: a table of the folder cannot be read.
+        ValueError: a table of the folder cannot be read, or lacks columns.
     """
     import pandas as pd
 
     from studies.claims_rules import Tables
 
     tables = Tables(config.out)
-    return pd.DataFrame([row for claim in all_claims() for row in rows_of(claim, tables)])
+    asked = [claim for claim in all_claims() if not ids or claim.id in ids]
+    rows = [row for claim in asked for row in rows_of(claim, tables)]
+    return pd.DataFrame(rows), list(tables.missing)
 
 
 def run(config: Config) -> pd.DataFrame:
     """Work out all claims, write `claims.csv` and the lists of `docs`.
 
     Raises:
-        ValueError: a table of the folder cannot be read.
+        ValueError: a table of the folder cannot be read, or lacks columns.
     """
-    table = work_out(config)
+    table, _ = work_out(config)
     keep(config, table)
     return table
 
@@ -212,8 +220,13 @@ def full_text(table: pd.DataFrame, ids: Sequence[str]) -> str:
 def main(args: Sequence[str] | None = None) -> int:
     """The command."""
 
-    def work(both: tuple[Config, pd.DataFrame]) -> None:
-        config, table = both
+    prog = "python -m studies.claims"
+
+    def work(both: tuple[Config, tuple[pd.DataFrame, list[str]]]) -> None:
+        config, (table, missing) = both
+        if missing:
+            files = ", ".join(f"{name}.csv" for name in missing)
+            print(f"{prog}: not there or without rows, so that claims go without them: {files}", file=sys.stderr)
         if config.ids:
             print(full_text(table, config.ids))
             return
@@ -222,9 +235,7 @@ def main(args: Sequence[str] | None = None) -> int:
             print(summary_text(table))
 
     about = (__doc__ or "").split("\n\n")[0]
-    return run_command(
-        Config, lambda c: (c, work_out(c)), work, prog="python -m studies.claims", description=about, args=args
-    )
+    return run_command(Config, lambda c: (c, work_out(c, c.ids)), work, prog=prog, description=about, args=args)
 
 
 if __name__ == "__main__":

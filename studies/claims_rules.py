@@ -46,6 +46,10 @@ class Tables:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.missing: dict[str, None] = {}
+        """Names of those that were asked for and are not there, or have no rows, in order."""
+        self.asked: set[str] = set()
+        """Names of those that were asked for since this was cleared."""
         self._read: dict[str, pd.DataFrame] = {}
 
     def __call__(self, name: str, **where: Any) -> pd.DataFrame:
@@ -53,18 +57,28 @@ class Tables:
 
         Raises:
             NoRows: there is no such table, or no such row.
-            ValueError: the file is no table.
+            ValueError: the file is no table, one of another study, or lacks a column.
         """
         if name not in self._read:
             self._read[name] = self._open(name)
+        self.asked.add(name)
         rows = self._read[name]
+        self.lacks([column for column in where if column not in rows], name)
         for column, value in where.items():
-            if column not in rows:
-                raise NoRows(f"{name}.csv has no column {column}")
             rows = rows[rows[column].isin(value if isinstance(value, tuple) else (value,))]
         if rows.empty:
             raise NoRows(f"{name}.csv has no row with {where}")
         return rows
+
+    def lacks(self, columns: Sequence[str], *names: str) -> None:
+        """Raise a ValueError for columns that tables lack, if there are any; by default those of the tables asked."""
+        if columns:
+            those = names or sorted(n for n in self.asked if not set(columns) <= set(self._read[n]))
+            files = " or ".join(str(self.folder / f"{name}.csv") for name in those) or f"a table of {self.folder}"
+            raise ValueError(
+                f"--out: {files} has no column {', '.join(columns)}: it is of another study or an older version; run "
+                "the study again, or remove the file"
+            )
 
     def _open(self, name: str) -> pd.DataFrame:
         from asym.store import read_table
@@ -73,11 +87,17 @@ class Tables:
         try:
             table = read_table(file)
         except FileNotFoundError:
+            self.missing[name] = None
             raise NoRows(f"{name}.csv is not there") from None
         except (ValueError, OSError) as error:
             raise ValueError(f"--out: {file} cannot be read as CSV: {error}") from None
         if not len(table.columns):
             raise ValueError(f"--out: {file} is empty; remove it, or run its study again")
+        if table.empty:
+            self.missing[name] = None
+        for study in set(table["study"].dropna()) if "study" in table else ():
+            if name != study and not name.startswith(f"{study}_"):
+                raise ValueError(f"--out: {file} has rows of the study {study}; run the right one, or remove the file")
         return table
 
 
@@ -131,8 +151,6 @@ def _beyond(low: float, high: float, bound: float) -> bool | None:
 
 def mean_of(rows: pd.DataFrame, column: str) -> Interval:
     """Mean over rows with Student's interval."""
-    if column not in rows:
-        raise NoRows(f"no column {column}")
     return mean_interval(rows[column].to_numpy(dtype=float))
 
 

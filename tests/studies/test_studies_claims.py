@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -115,9 +116,12 @@ def test_pairs_are_told_apart_before_they_are_compared():
 def test_a_row_that_is_not_there_is_no_answer(tmp_path):
     tables = Tables(_barriers(tmp_path, {("standard", "none"): 2.0}))
     assert len(tables("lmc", variant="standard")) == 4
-    for name, where in (("mli", {}), ("lmc", {"variant": "w"}), ("lmc", {"colour": 1})):
+    for name, where in (("mli", {}), ("lmc", {"variant": "w"})):
         with pytest.raises(NoRows):
             tables(name, **where)
+    assert list(tables.missing) == ["mli"]
+    with pytest.raises(ValueError, match=r"lmc\.csv has no column colour: it is of another study or an older version"):
+        tables("lmc", colour=1)
 
 
 def _settings():
@@ -151,8 +155,45 @@ def test_documents_are_written_between_their_marks(tmp_path, capsys):
     assert text.endswith("after\n")
     assert "**holds** (ResNet-20, digits): W minus standard barrier -2.000" in text
     assert "stale" not in text
-    printed = capsys.readouterr().out
-    assert "-2.000" in printed
+    printed = capsys.readouterr()
+    assert "-2.000" in printed.out
+    assert printed.err.count("\n") == 1
+    assert re.search(r"not there or without rows, .*: .*\bmli_differences\.csv", printed.err)
+    assert "lmc.csv" not in printed.err.replace("_lmc.csv", "")
+
+
+def test_a_document_beside_the_tables_gets_all_claims_and_any_other_the_headlines(tmp_path, capsys):
+    out = _barriers(tmp_path / "results", {("standard", "none"): 2.0})
+    documents = [out / "README.md", tmp_path / "README.md"]
+    for file in documents:
+        file.write_text("\n".join(claims.MARKS))
+    assert claims.main(["--out", str(out), "--quiet", "--docs", *map(str, documents)]) == 0
+    assert documents[0].read_text().startswith(f"{claims.MARKS[0]}\n| id | claim |")
+    assert documents[1].read_text().startswith(f"{claims.MARKS[0]}\n| claim | published |")
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        claims.main(["--help"])
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "all claims in a file that lies in the folder --out, beside the tables; the headline claims in any" in told
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop(columns="alignment"), "has no column alignment"),
+        (lambda t: t.drop(columns=BARRIER), f"has no column {BARRIER}"),
+        (lambda t: t.drop(columns=["acc_a", "acc_b"]), "has no column acc_a, acc_b"),
+        (lambda t: t.assign(study="mli"), "has rows of the study mli"),
+    ],
+)
+def test_a_table_of_another_study_is_refused(tmp_path, capsys, change, message):
+    file = _barriers(tmp_path, {(v, a): 1.0 for v in ("standard", "w") for a in ("none", "weight")}) / "lmc.csv"
+    change(pd.read_csv(file)).to_csv(file, index=False)
+    assert claims.main(["--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert f"--out: {file} {message}" in err
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["lmc.csv"]
 
 
 @pytest.mark.parametrize(
