@@ -100,7 +100,8 @@ def load_asymmetric_zoo(folder: str | Path, *, limit: int | None = None) -> Netw
     """A folder of the published zoo of asymmetric networks: files of a state dict and a test accuracy in percent.
 
     Files are read in the order of their names (the published code takes that of the directory, which is not fixed).
-    Networks with weights that are not finite are dropped, as published; `about` says how many.
+    Networks with weights that are not finite are dropped, as published; `about` says how many. Single numbers, such as
+    batch norm's count of batches, are no weights and left out.
 
     Raises:
         FileNotFoundError: if there are no files.
@@ -115,7 +116,7 @@ def load_asymmetric_zoo(folder: str | Path, *, limit: int | None = None) -> Netw
     for number, path in enumerate(files):
         try:
             state, accuracy = torch.load(path, map_location="cpu", weights_only=True)
-            state = {str(name): tensor.float() for name, tensor in dict(state).items()}
+            state = {str(name): tensor.float() for name, tensor in dict(state).items() if tensor.dim()}
             percent = float(accuracy)
         except Exception as error:  # unpickling raises whatever it likes
             text = " ".join(str(error).split())[:80]

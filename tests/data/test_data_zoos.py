@@ -231,6 +231,8 @@ def test_asymmetric_zoo(tmp_path):
     for name, tensor in network.state_dict().items():
         assert torch.equal(found.tensors[name][1], tensor)
     state, accuracy = torch.load(tmp_path / "net001.pt", weights_only=True)
+    torch.save(({**state, "norm.num_batches_tracked": torch.tensor(3)}, accuracy), tmp_path / "net001.pt")
+    assert set(load_asymmetric_zoo(tmp_path).tensors) == set(state)
     state["fc.weight" if "fc.weight" in state else next(iter(state))].fill_(float("nan"))
     torch.save((state, accuracy), tmp_path / "net001.pt")
     assert load_asymmetric_zoo(tmp_path).about["dropped"] == 1
