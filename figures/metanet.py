@@ -123,7 +123,10 @@ def _forms(folder: Path, stem: str, title: str, changes: pd.DataFrame, summary: 
     axes[0].axvline(0, color="black", linewidth=0.6)
     _names(axes[0], [labels[name] for name in names])
     axes[0].set(xlabel="change of Kendall's τ")
-    axes[0].legend(loc="best")
+    if len(zoos) == 1:
+        axes[0].set(title=f"{NAMES.get(zoos[0], zoos[0])}, same test networks")
+    else:
+        _legend(axes[0], names, ncols=len(zoos))
     _moved(axes[1], summary[(summary["part"] == "whole") & summary["reader"].isin(readers)], readers)
     figure.suptitle(title, fontsize=8)
     return save(figure, folder, stem)

@@ -6,6 +6,7 @@ over test networks, paired where both readers saw the same ones.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from asym.intervals import Interval
@@ -26,43 +27,51 @@ from studies.claims_rules import (
     inside,
     of_zoo,
 )
+from studies.claims_zoos import (
+    ACTIVATIONS,
+    IMAGES,
+    LESS,
+    ONE_SEED,
+    RESNET,
+    RESNET_GRAPHS,
+    SHAPES,
+    SMALL,
+    Zoo,
+    against,
+    between,
+    moved,
+    tau_of,
+)
 
 SCALE = "Scale Equivariant Graph Metanetworks"
 CLOSE = 0.02
 """τ within this of each other are about equal."""
 UNMOVED = 0.001
 """A τ that changes by less has not changed."""
-ZOO = "small CNNs, digits"
-LESS = " --readers stats stats-boost hyper-boost flat deepsets gmn scale-gmn --skip curve cost"
-"""Flags of the runs beside the main one."""
-SMALL: dict[str, Any] = {"arch": "small-cnn", "dataset": "digits", "activations": "relu", "networks": 2000,
-    "one_seed": False, "shapes": "published"}  # fmt: skip
-"""What the summary says of the networks of `ZOO`."""
-
-
-def _between(tables: Tables, reader: str, part: str, variant: str = "w", other: str = "standard") -> Interval:
-    where: dict[str, Any] = {"part": part, "reader": reader, "other_reader": reader, "measure": "tau"}
-    return given(of_zoo(tables, "metanet", "metanet_differences", SMALL, variant=variant, other_variant=other, **where))
-
-
+ZOO = SMALL.name
+FORMS = ("--variants standard --readers scale-gmn scale-gmn+receiver scale-gmn+no-edges scale-gmn+no-skips gmn "
+         "gmn+no-edges gmn+no-skips --repeats 5 --skip curve cost")  # fmt: skip
+BACKWARD = ("--variants standard --readers gmn scale-gmn scale-gmn-b scale-gmn-b+reciprocal scale-gmn-b+pinv "
+            "scale-gmn-b+shipped --skip curve cost")  # fmt: skip
 BLIND = ("flat", "dmc", "deepsets", "stats")
 """Readers for which a gain was published."""
 
 
-def _a18(tables: Tables, part: str) -> list[Check]:
+def _a18(tables: Tables, part: str, zoo: Zoo = SMALL) -> list[Check]:
     checks = []
     for reader in BLIND:
         try:
-            checks.append(above(f"τ on W minus τ on standard networks, {reader}", _between(tables, reader, part)))
+            gain = between(tables, reader, part, zoo)
         except NoRows:
             continue
+        checks.append(above(f"τ on W minus τ on standard networks, {reader}", gain))
     if not checks:
         raise NoRows(f"metanet_differences.csv has none of {', '.join(BLIND)}")
     return checks
 
 
 def _a18_strata(tables: Tables) -> list[Check]:
-    rows = tables("metanet_summary", part="matched", reader=BLIND, **SMALL)
+    rows = tables("metanet_summary", part="matched", reader=BLIND, **SMALL.where)
     checks = []
     for reader in (name for name in BLIND if name in set(rows["reader"])):
         both = [
@@ -74,78 +83,90 @@ def _a18_strata(tables: Tables) -> list[Check]:
     return checks
 
 
-def _against(tables: Tables, reader: str, other: str) -> Interval:
-    """τ of one reader minus that of another on the whole standard zoo, whichever way round the table has it."""
-    where: dict[str, Any] = {"part": "whole", "measure": "tau", "variant": "standard", "other_variant": "standard"}
-    try:
-        return given(
-            of_zoo(tables, "metanet", "metanet_differences", SMALL, reader=reader, other_reader=other, **where)
-        )
-    except NoRows:
-        rows = of_zoo(tables, "metanet", "metanet_differences", SMALL, reader=other, other_reader=reader, **where)
-        mean, low, high, n = given(rows)
-        return Interval(-mean, -high, -low, n)
-
-
-def _moved(tables: Tables, reader: str, move: str) -> tuple[float, float]:
-    rows = tables("metanet_summary", reader=reader, variant="standard", part="whole", **SMALL)
-    if len(rows) != 1:
-        raise NoRows(f"metanet_summary.csv has {len(rows)} whole zoos of standard networks")
-    return float(rows.iloc[0]["tau"]), float(rows.iloc[0][f"tau_{move}"])
-
-
 def _b01(tables: Tables) -> list[Check]:
     checks = []
     for move in ("permuted", "rescaled"):
-        before, after = _moved(tables, "scale-gmn", move)
+        before, after = moved(tables, "scale-gmn", move)
         close = abs(before - after) < UNMOVED
         checks.append(exactly(f"τ of ScaleGMN unchanged by {UNMOVED:g} on {move} networks", [close], [True]))
-    before, after = _moved(tables, "gmn", "rescaled")
+    before, after = moved(tables, "gmn", "rescaled")
     checks.append(exactly("τ of the permutation-only reader changed", [abs(before - after) > UNMOVED], [True]))
     return checks
 
 
-def _b02(tables: Tables) -> list[Check]:
-    return [above("τ of ScaleGMN minus permutation-only", _against(tables, "scale-gmn", "gmn"), -CLOSE)]
+def _b01_both(tables: Tables) -> list[Check]:
+    before, after = moved(tables, "scale-gmn-b", "rescaled")
+    checks = [exactly("τ of the repaired form unchanged", [abs(before - after) < UNMOVED], [True])]
+    before, after = moved(tables, "scale-gmn-b+shipped", "rescaled")
+    return [*checks, exactly("τ of the form as released changed", [abs(before - after) > UNMOVED], [True])]
+
+
+def _b02(tables: Tables, zoo: Zoo = SMALL) -> list[Check]:
+    return [above("τ of ScaleGMN minus permutation-only", against(tables, "scale-gmn", "gmn", zoo), -CLOSE)]
+
+
+def _b02_controls(tables: Tables, zoo: Zoo) -> list[Check]:
+    """Networks of several shapes: is anything read that their hyper-parameters, shapes included, do not tell?"""
+    over = against(tables, "scale-gmn", "hyper-boost", zoo)
+    return [*_b02(tables, zoo), above("τ of ScaleGMN minus trees on hyper-parameters and shapes", over)]
 
 
 def _b04(tables: Tables) -> list[Check]:
+    gain = against(tables, "scale-gmn", "gmn+augment")
+    return [above("τ of ScaleGMN minus permutation-only with augmentation", gain)]
+
+
+def _b05_zoo(tables: Tables) -> list[Check]:
+    change = against(tables, "scale-gmn-b", "scale-gmn")
     return [
-        above("τ of ScaleGMN minus permutation-only with augmentation", _against(tables, "scale-gmn", "gmn+augment"))
+        below("τ of bidirectional minus forward ScaleGMN", change, -CLOSE),
+        above("τ of bidirectional minus forward ScaleGMN", change, CLOSE),
     ]
 
 
 def _n03(tables: Tables) -> list[Check]:
+    gain = against(tables, "scale-gmn", "gmn+gauge")
+    return [inside("τ of ScaleGMN minus permutation-only on fixed gauges", gain, CLOSE)]
+
+
+def _n09(tables: Tables) -> list[Check]:
+    receiver = against(tables, "scale-gmn+receiver", "scale-gmn")
     return [
-        inside(
-            "τ of ScaleGMN minus permutation-only on fixed gauges", _against(tables, "scale-gmn", "gmn+gauge"), CLOSE
-        )
+        below("τ of messages that see their receiver minus ScaleGMN", receiver, CLOSE),
+        inside("τ without edge updates minus ScaleGMN", against(tables, "scale-gmn+no-edges", "scale-gmn"), CLOSE),
+        inside("τ without skips minus ScaleGMN", against(tables, "scale-gmn+no-skips", "scale-gmn"), CLOSE),
     ]
+
+
+def _n10(tables: Tables) -> list[Check]:
+    return [
+        above(f"τ of the repaired backward message minus {name}", against(tables, "scale-gmn-b", f"scale-gmn-b+{form}"),
+              -CLOSE)
+        for name, form in (("as released", "shipped"), ("reciprocal", "reciprocal"), ("pseudo-inverse", "pinv"))
+    ]  # fmt: skip
 
 
 def _a19(tables: Tables) -> list[Check]:
     where: dict[str, Any] = {"part": "whole", "measure": "tau", "other_variant": "standard", "variant": "smaller"}
-    rows = of_zoo(tables, "metanet", "metanet_differences", SMALL, **where)
+    rows = of_zoo(tables, "metanet", "metanet_differences", dict(SMALL.where), **where)
     rows = rows[rows["reader"] == rows["other_reader"]]
     return [inside(f"τ on smaller minus standard, {r['reader']}", _interval(r), CLOSE) for r in rows.to_dict("records")]
 
 
-def _flat(tables: Tables, variant: str, one_seed: bool = False) -> Interval:
-    """τ of the flat reader on a whole zoo."""
-    where: dict[str, Any] = SMALL | {"one_seed": one_seed, "reader": "flat", "part": "whole", "variant": variant}
-    return given(tables("metanet_summary", **where), "tau", "tau_low", "tau_high", "test_networks")
-
-
 def _n08_start(tables: Tables) -> list[Check]:
-    gain = _between(tables, "flat", "matched", "w-init")
+    gain = between(tables, "flat", "matched", SMALL, "w-init")
     return [
         above("τ of flat on networks started at W's values minus standard, accuracies matched", gain),
-        below("τ of flat on W minus started at W's values", apart(_flat(tables, "w"), _flat(tables, "w-init")), CLOSE),
+        below(
+            "τ of flat on W minus started at W's values",
+            apart(tau_of(tables, "flat", SMALL, "w"), tau_of(tables, "flat", SMALL, "w-init")),
+            CLOSE,
+        ),
     ]
 
 
 def _n08_seed(tables: Tables) -> list[Check]:
-    gain = apart(_flat(tables, "standard", one_seed=True), _flat(tables, "standard"))
+    gain = apart(tau_of(tables, "flat", ONE_SEED), tau_of(tables, "flat", SMALL))
     return [above("τ of flat on standard networks of one seed minus a seed each", gain)]
 
 
@@ -187,15 +208,10 @@ def _b06(tables: Tables) -> list[Check]:
 
 
 def _b07(tables: Tables) -> list[Check]:
-    rows = tables("metanet_summary", reader=("scale-gmn", "scale-gmn-b"), part="whole")
-    rows = rows[rows["activations"].str.contains("relu-tanh")]
-    if rows.empty:
-        raise NoRows("metanet_summary.csv has no zoo with both activations in one network")
+    before, after = moved(tables, "scale-gmn", "rescaled", ACTIVATIONS)
     return [
-        exactly(
-            f"τ of {r['reader']} unchanged on rescaled networks", [abs(r["tau"] - r["tau_rescaled"]) < UNMOVED], [1]
-        )
-        for r in rows.to_dict("records")
+        exactly("τ of ScaleGMN unchanged on rescaled networks", [abs(before - after) < UNMOVED], [True]),
+        above("τ of ScaleGMN minus permutation-only", against(tables, "scale-gmn", "gmn", ACTIVATIONS), -CLOSE),
     ]
 
 
@@ -204,29 +220,42 @@ CLAIMS = (
           "MLP .389 → .864, DMC .787 → .911, DeepSets .617 → .858, StatNN .866 → .935", "second-hand",
           (Setting(ZOO, "metanet", lambda t: _a18(t, "whole")),
            Setting(f"{ZOO}, accuracies of both zoos matched", "metanet", lambda t: _a18(t, "matched")),
-           Setting(f"{ZOO}, accuracies matched, pairs of like hyper-parameters", "metanet", _a18_strata)),
+           Setting(f"{ZOO}, accuracies matched, pairs of like hyper-parameters", "metanet", _a18_strata),
+           Setting(f"{IMAGES.name}, accuracies matched", IMAGES.command, lambda t: _a18(t, "matched", IMAGES)),
+           Setting(RESNET.name, RESNET.command, lambda t: _a18(t, "whole", RESNET)),
+           Setting(f"{RESNET.name}, accuracies matched", RESNET.command, lambda t: _a18(t, "matched", RESNET))),
           headline=True),
     Claim("A19", PAPER, "Parameter count does not explain it", "“little to no change”", "verified",
           (Setting(ZOO, "metanet --variants standard smaller", _a19),)),
     Claim("B01", SCALE, "ScaleGMN does not change when networks are permuted or rescaled", "theorem", "verified",
-          (Setting(ZOO, "metanet", _b01),)),
+          (Setting(ZOO, "metanet", _b01),
+           Setting(f"{ZOO}, bidirectional", f"metanet {BACKWARD}", _b01_both))),
     Claim("B02", SCALE, "ScaleGMN reads accuracy at least as well as permutation-only readers", "≈ .93 against ≈ .927",
-          "second-hand", (Setting(ZOO, "metanet", _b02),), headline=True),
+          "second-hand",
+          (Setting(ZOO, "metanet", _b02),
+           *(Setting(zoo.name, zoo.command, partial(_b02, zoo=zoo)) for zoo in (IMAGES, RESNET_GRAPHS, ONE_SEED)),
+           Setting(SHAPES.name, SHAPES.command, partial(_b02_controls, zoo=SHAPES))),
+          headline=True),
     Claim("B03", SCALE, "ScaleGMN tells classes of implicit networks far better", "MNIST 96.6 against 91.4 %",
           "second-hand", (Setting("sine networks of digits", "inr", _b03),), headline=True),
     Claim("B04", SCALE, "Respecting scalings beats augmenting a permutation-only reader with them", "–", "verified",
           (Setting(ZOO, "metanet", _b04),)),
     Claim("B05", SCALE, "The bidirectional form can be much worse or better", "–", "verified",
-          (Setting("sine networks of digits", "inr", _b05),)),
+          (Setting("sine networks of digits", "inr", _b05),
+           Setting(ZOO, f"metanet {BACKWARD}", _b05_zoo))),
     Claim("B06", SCALE, "Networks can be edited through their weights", "mean squared errors", "second-hand",
           (Setting("sine networks of digits", "inr", _b06),)),
     Claim("B07", SCALE, "Several activations inside one network can be read", "–", "verified",
-          (Setting(ZOO, "metanet --activations relu-tanh", _b07),),
+          (Setting(ACTIVATIONS.name, ACTIVATIONS.command, _b07),),
           elsewhere="invariance with mixed activations: tests/metanets/test_metanets_scale_gmn.py"),
     Claim("N03", OWN, "Fixing the gauge and reading permutation-only is as good as ScaleGMN", "open question", "–",
           (Setting(ZOO, "metanet", _n03),), headline=True),
     Claim("N08", OWN, "Flat readers need a start that networks share, not constants", "–", "–",
           (Setting(ZOO, f"metanet --variants standard w w-init{LESS}", _n08_start),
-           Setting(f"{ZOO}, one seed for all", f"metanet --variants standard --one-seed{LESS}", _n08_seed)),
+           Setting(ONE_SEED.name, ONE_SEED.command, _n08_seed)),
           headline=True),
+    Claim("N09", OWN, "ScaleGMN needs no receiver in its messages, no edge updates and no skips", "–", "–",
+          (Setting(ZOO, f"metanet {FORMS}", _n09),)),
+    Claim("N10", OWN, "The repaired backward message reads as well as the others", "–", "–",
+          (Setting(ZOO, f"metanet {BACKWARD}", _n10),)),
 )  # fmt: skip

@@ -151,7 +151,8 @@ def facts(config: Config, readers: tuple[str, ...]) -> tuple[str, tuple[str, ...
     columns = {
         "study": "metanet", "preset": config.preset, "arch": zoo.about["arch"],
         "dataset": config.dataset_name or config.files.resolve().name, "variant": "files",
-        "activations": " ".join(activations), "shapes": "", "networks": len(zoo), "network_epochs": "published",
+        "activations": " ".join(activations), "shapes": "published", "networks": len(zoo),
+        "network_epochs": "published",
         "network_params": sum(t[0].numel() for t in zoo.tensors.values()), "kappa": "", "checkpoints": "",
         "one_seed": False, "seed": config.seed, "train_images": 0, "test_images": TEST_IMAGES,
     }  # fmt: skip
