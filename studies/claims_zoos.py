@@ -43,14 +43,14 @@ ACTIVATIONS = Zoo(
 )
 SHAPES = Zoo(
     "small CNNs of nine shapes, digits",
-    "metanet --variants standard --networks 1500 --widths 0.5 1 1.5 --depths 2 3 4 --readers stats stats-boost "
+    "metanet --variants standard --networks 900 --widths 0.5 1 1.5 --depths 2 3 4 --readers stats stats-boost "
     "hyper-boost deepsets gmn scale-gmn --skip curve cost",
-    _where(shapes="width 0.5 1 1.5, depth 2 3 4", networks=1500),
+    _where(shapes="width 0.5 1 1.5, depth 2 3 4", networks=900),
 )
 IMAGES = Zoo(
     "small CNNs, Fashion-MNIST, 3,000 images",
-    f"metanet --dataset fashion_mnist --train-size 3000 --networks 1000 --zoo-epochs 8{LESS}",
-    _where(dataset="fashion_mnist", networks=1000),
+    f"metanet --dataset fashion_mnist --train-size 3000 --networks 800 --zoo-epochs 8{LESS}",
+    _where(dataset="fashion_mnist", networks=800),
 )
 RESNET = Zoo(
     "ResNet-8, digits",

@@ -194,3 +194,17 @@ def test_refusals(data):
         plan(data, networks=0)
     with pytest.raises(ValueError, match="checkpoints"):
         plan(data, checkpoints=(0,))
+    for part in ((2, 2), (-1, 2), (4, 5)):
+        with pytest.raises(ValueError, match=r"part: got \("):
+            plan(data, part=part)
+
+
+def test_parts_deal_the_networks_of_a_whole_zoo(data):
+    whole = plan(data, networks=7, activations=("relu", "tanh"))
+    parts = [plan(data, networks=7, activations=("relu", "tanh"), part=(i, 3)) for i in range(3)]
+    everyone = {m for population in whole.populations() for m in population.members}
+    dealt = [{m for population in part.populations() for m in population.members} for part in parts]
+    assert [len(members) for members in dealt] == [3, 2, 2]
+    assert set.union(*dealt) == everyone
+    activations = [[p.architecture.activation for p in part.populations()] for part in parts]
+    assert activations == [["relu", "tanh"]] * 3
