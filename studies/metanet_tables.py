@@ -18,7 +18,6 @@ from asym.rank_metrics import (
     label_noise_ceiling,
     match_spread,
     mean_absolute_error,
-    percentile_interval,
     r_squared,
     recalibrated_r_squared,
     strata_of,
@@ -30,8 +29,6 @@ from studies.tables import interval_text, render
 
 STRATA = ("optimizer", "lr", "train_fraction", "weight_decay", "epochs")
 """The first three of these that vary in a zoo make its strata, numbers in thirds."""
-BEFORE = ("gmn", "gmn+gauge", "gmn+augment", "stats", "stats-boost", "hyper-boost")
-"""Readers that every other reader is compared with."""
 CHANCE = 1.5
 """A network below this multiple of chance counts as untrained."""
 
@@ -124,7 +121,7 @@ def summary_row(group: Group) -> dict[str, Any]:
     row |= {"test_networks": len(group.test), "trainings": len(group.results), "diverged": 0}
     row["diverged"] = sum(result.state["diverged"] > 0 for result in group.results)
     nothing = Interval(float("nan"), float("nan"), float("nan"), len(group.test))
-    ranks = _ranks(group)
+    ranks = ranks_of(group)
     by_tau = {"tau": ranks.interval(group.predictions("test")) if group.alive else nothing}
     strata = Ranks(group.truth, _strata(group.zoo, group.test), resamples=RESAMPLES)
     by_tau["tau_strata"] = strata.interval(group.predictions("test")) if group.alive else nothing
@@ -140,63 +137,6 @@ def summary_row(group: Group) -> dict[str, Any]:
         row[name] = float(np.mean(values)) if values else float("nan")
     sizes = [result.state["params"] for result in group.results]
     return row | {"reader_params": sizes[0] if "boost" not in item.reader else pd.NA}
-
-
-def differences(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """τ of one group minus that of another: readers on the same test networks (paired), and zoos read alike.
-
-    Readers are compared with those of `BEFORE` and with what they are forms of.
-
-    Two zoos have different test networks: their draws are independent.
-    """
-    rows = []
-    for b in groups:
-        for a in groups:
-            same = (a.item.family.zoo, a.item.part, a.item.train) == (b.item.family.zoo, b.item.part, b.item.train)
-            before = b.item.reader in BEFORE or b.item.reader in bases_of(a.item.reader)
-            ordered = a.item.reader != b.item.reader and before
-            if ordered and a.item.reader in BEFORE:
-                ordered = BEFORE.index(a.item.reader) < BEFORE.index(b.item.reader)
-            if same and ordered and a.alive and b.alive:
-                rows += [_difference(a, b, name) for name in ("test", *a.moves) if name == "test" or name in b.moves]
-            alike = (a.item.reader, a.item.part, a.item.train) == (b.item.reader, b.item.part, b.item.train)
-            if alike and _rank(a, groups) > _rank(b, groups) == 0 and a.alive and b.alive:
-                rows.append(_between(a, b))
-    return rows
-
-
-def bases_of(reader: str) -> set[str]:
-    """What a reader is a form of: itself without add-ons, forward for bidirectional, gmn-b for scale-gmn-b."""
-    name, *addons = reader.split("+")
-    found = {name} if addons else {name.removesuffix("-b")}
-    return found | ({"gmn-b"} if reader == "scale-gmn-b" else set())
-
-
-def _difference(a: Group, b: Group, name: str) -> dict[str, Any]:
-    found = _ranks(a).difference(a.predictions(name), b.predictions(name))
-    measure = "tau" if name == "test" else f"tau_{name}"
-    return _cells(a, b) | _interval(measure, found) | {"paired": True}
-
-
-def _between(a: Group, b: Group) -> dict[str, Any]:
-    of_a, of_b = Ranks(a.truth, seed=1), Ranks(b.truth, seed=2)
-    x, y = a.predictions("test"), b.predictions("test")
-    draws = of_a.draws(x) - of_b.draws(y)
-    found = percentile_interval(of_a.tau(x) - of_b.tau(y), draws, min(of_a.n, of_b.n))
-    return _cells(a, b) | _interval("tau", found) | {"paired": False}
-
-
-def _cells(a: Group, b: Group) -> dict[str, Any]:
-    columns = a.item.family.columns
-    row = {"config": a.config, "other_config": b.config, "preset": columns["preset"], "dataset": columns["dataset"]}
-    row |= {"part": a.item.part, "train_networks": len(splits_of(a.results[0].reading)["train"])}
-    row |= {"variant": columns["variant"], "reader": a.item.reader}
-    return row | {"other_variant": b.item.family.columns["variant"], "other_reader": b.item.reader}
-
-
-def _interval(measure: str, found: Interval) -> dict[str, Any]:
-    mean, low, high, n = found
-    return {"measure": measure, "difference": mean, "low": low, "high": high, "n": n}
 
 
 def cost_row(group: Group, measured: Mapping[str, float]) -> dict[str, Any]:
@@ -283,17 +223,13 @@ def summary_text(config: Config, prepared: Prepared, rows: pd.DataFrame) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _cached_ranks(truth: bytes) -> Ranks:
+def _cachedranks_of(truth: bytes) -> Ranks:
     return Ranks(np.frombuffer(truth), resamples=RESAMPLES)
 
 
-def _ranks(group: Group) -> Ranks:
-    return _cached_ranks(np.ascontiguousarray(group.truth).tobytes())
-
-
-def _rank(group: Group, groups: Sequence[Group]) -> int:
-    zoos = list(dict.fromkeys(g.item.family.zoo for g in groups))
-    return zoos.index(group.item.family.zoo)
+def ranks_of(group: Group) -> Ranks:
+    """Rank correlations of a group's test networks, with their bootstrap draws."""
+    return _cachedranks_of(np.ascontiguousarray(group.truth).tobytes())
 
 
 def _strata(zoo: Zoo, places: np.ndarray) -> np.ndarray:
@@ -304,4 +240,4 @@ def _strata(zoo: Zoo, places: np.ndarray) -> np.ndarray:
     return strata_of([table[name].to_numpy()[places] for name in varying])
 
 
-__all__ = ["Group", "bases_of", "cost_row", "differences", "row_of", "summary_row", "summary_text", "zoo_rows"]
+__all__ = ["Group", "cost_row", "ranks_of", "row_of", "summary_row", "summary_text", "zoo_rows"]

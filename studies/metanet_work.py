@@ -15,9 +15,10 @@ from studies import metanet_files
 from studies.launching import launcher_of
 from studies.metanet import KEY, TABLES, Config
 from studies.metanet_cost import measure_cost
+from studies.metanet_differences import differences
 from studies.metanet_read import Read, Reading, open_zoo, read, splits_of
 from studies.metanet_setup import TUNING, Item, Prepared, item_config, items, rates, reading
-from studies.metanet_tables import Group, cost_row, differences, row_of, summary_row, zoo_rows
+from studies.metanet_tables import Group, cost_row, row_of, summary_row, zoo_rows
 from studies.progress import Progress
 from studies.setup import default_jobs, stamp
 from studies.tables import VOLATILE

@@ -1,8 +1,5 @@
 """All readers by one interface: counts, symmetries, add-ons, training, refusals."""
 
-import sys
-
-import numpy as np
 import pytest
 import torch
 from chain_nets import chain, random_stack
@@ -22,7 +19,6 @@ from asym.metanets import (
     count,
     options_of,
     predict,
-    statistics,
     take,
 )
 from asym.models import build as build_network
@@ -133,67 +129,6 @@ def test_the_gauge_makes_every_reader_forget_scalings(name, activation):
     stack = random_stack(chain)
     reader = build(name, chain, gauge=True).double()
     assert errors(reader, stack)[1] < LIMIT
-
-
-def test_boosting_forgets_order_and_scalings_as_its_statistics_do():
-    stack = random_stack(CNN, 40)
-    y = stack.tensors["head.bias"][:, :1]
-    plain, fixed = build("stats-boost", CNN), build("stats-boost", CNN, gauge=True)
-    for reader in (plain, fixed):
-        reader.fit(stack, y)
-        assert np.corrcoef(reader(stack)[:, 0], y[:, 0])[0, 1] > 0.5
-        assert errors(reader, stack)[0] < 1e-6
-    assert errors(plain, stack)[1] > 1e-2
-    with pytest.raises(ValueError, match=r"targets: shape \(40, 2\), expected \(40, 1\)"):
-        plain.fit(stack, y.expand(40, 2))
-
-
-def test_the_control_reads_nothing_but_hyper_parameters():
-    hyper = torch.randn(60, 1, generator=torch_generator(0, "h"), dtype=torch.float64)
-    stack = random_stack(CNN, 60, hyper=hyper)
-    control = build("hyper-boost", CNN)
-    control.fit(stack, hyper.sin())
-    others = random_stack(CNN, 60, seed=9, hyper=hyper)
-    assert torch.equal(control(stack), control(others))
-    assert float((control(stack) - hyper.sin()).abs().mean()) < 0.2
-    with pytest.raises(ValueError, match="no hyper-parameters"):
-        control(random_stack(CNN, 60))
-
-
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
-def test_a_missing_library_names_its_extra(library, monkeypatch):
-    monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
-    with pytest.raises(ValueError, match=rf"{library} is not installed; pip install 'asym\[boost\]'"):
-        build(f"stats-boost-{library}", CNN)
-
-
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
-def test_other_libraries_fit_alike_and_repeat_themselves(library):
-    stack = random_stack(CNN, 80)
-    y = stack.tensors["head.bias"][:, :1]
-    first, second, ours = (build(f"stats-boost{end}", CNN, seed=3) for end in (f"-{library}", f"-{library}", ""))
-    for reader in (first, second, ours):
-        reader.fit(stack, y)
-    assert torch.equal(first(stack), second(stack))
-    assert np.corrcoef(first(stack)[:, 0], y[:, 0])[0, 1] > 0.5
-    assert np.corrcoef(first(stack)[:, 0], ours(stack)[:, 0])[0, 1] > 0.5
-
-
-def test_statistics_by_hand():
-    chain = Chain((ChainLayer("a", "w", "b", "linear", 2, 2),))
-    stack = Stack(chain, {"w": torch.tensor([[[1.0, 2.0], [4.0, 9.0]]]), "b": torch.tensor([[3.0, 3.0]])})
-    assert statistics(stack)[0].tolist() == pytest.approx([4, 38 / 3, 1, 9, 1.75, 3, 5.25, 3, 0, 3, 3, 3, 3, 3])
-    masks = {"w": torch.tensor([[True, False], [False, False]]), "b": torch.zeros(2, dtype=torch.bool)}
-    only = Stack(chain, stack.tensors, masks=masks)
-    assert statistics(only)[0].tolist() == [1, 0, 1, 1, 1, 1, 1]
-    assert only.flat().tolist() == [[1.0]]
-    assert (
-        sum(p.numel() for p in StatNN(chain, trained={"w": 1, "b": 0}, width=4).parameters()) == 7 * 4 + 4 + 8 + 28 + 5
-    )
-    with pytest.raises(ValueError, match="'w' has 4 trained entries, the reader was made for 1"):
-        StatNN(chain, trained={"w": 1, "b": 0})(stack)
-    with pytest.raises(ValueError, match="'c' is no tensor"):
-        StatNN(chain, trained={"c": 1})
 
 
 def test_observed_moments_standardise():

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from asym.metanets import Bag, Stack, build, predict
+from asym.metanets import Bag, Stack, StatNN, build, predict
 from asym.metanets.statistics import PER_TENSOR, statistics, tensor_names
 from asym.seeds import torch_generator
+from asym.symmetry.chain import Chain, ChainLayer
 
 SHALLOW = Bag((("a", (2, 2)), ("head", (3,))))
 DEEP = Bag((("a", (2, 3)), ("b", (3, 3)), ("head", (3,))))
@@ -16,9 +17,21 @@ def stack(bag, n, seed=0):
     return Stack(bag, {name: torch.randn(n, *shape, generator=generator) for name, shape in bag.shapes.items()})
 
 
-def test_seven_numbers_by_hand():
-    one = Stack(Bag((("a", (4,)),)), {"a": torch.tensor([[4.0, 1.0, 3.0, 2.0]])})
-    assert statistics(one)[0].tolist() == pytest.approx([2.5, 5 / 3, 1.0, 4.0, 1.75, 2.5, 3.25])
+def test_statistics_by_hand():
+    chain = Chain((ChainLayer("a", "w", "b", "linear", 2, 2),))
+    stack = Stack(chain, {"w": torch.tensor([[[1.0, 2.0], [4.0, 9.0]]]), "b": torch.tensor([[3.0, 3.0]])})
+    assert statistics(stack)[0].tolist() == pytest.approx([4, 38 / 3, 1, 9, 1.75, 3, 5.25, 3, 0, 3, 3, 3, 3, 3])
+    masks = {"w": torch.tensor([[True, False], [False, False]]), "b": torch.zeros(2, dtype=torch.bool)}
+    only = Stack(chain, stack.tensors, masks=masks)
+    assert statistics(only)[0].tolist() == [1, 0, 1, 1, 1, 1, 1]
+    assert only.flat().tolist() == [[1.0]]
+    assert (
+        sum(p.numel() for p in StatNN(chain, trained={"w": 1, "b": 0}, width=4).parameters()) == 7 * 4 + 4 + 8 + 28 + 5
+    )
+    with pytest.raises(ValueError, match="'w' has 4 trained entries, the reader was made for 1"):
+        StatNN(chain, trained={"w": 1, "b": 0})(stack)
+    with pytest.raises(ValueError, match="'c' is no tensor"):
+        StatNN(chain, trained={"c": 1})
 
 
 def test_tensors_stand_by_name_and_what_a_network_lacks_is_missing():

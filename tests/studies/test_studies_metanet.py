@@ -10,9 +10,9 @@ import torch
 from asym.rank_metrics import kendall
 from asym.store import Store, read_table
 from studies import metanet, metanet_setup
+from studies.metanet_differences import bases_of
 from studies.metanet_read import make_reader, moved, open_zoo, splits_of
 from studies.metanet_setup import PRESETS, items, rates, reading
-from studies.metanet_tables import bases_of
 from studies.tables import VOLATILE
 
 FAST = {"preset": "smoke", "networks": 32, "readers": ("stats", "gmn", "gmn+gauge", "scale-gmn"), "reader_width": 2,
