@@ -81,6 +81,7 @@ def _table(results: Path) -> pd.DataFrame:
     table = read(results, "metanet_summary.csv", TABLE, MADE_BY)
     for name in (*TAUS, *(f"{tau}_{end}" for tau in TAUS for end in ("low", "high"))):
         table[name] = pd.to_numeric(table[name])  # a column without values is text
+    table["shapes"] = table["shapes"].fillna("published")  # rows of earlier versions
     return table
 
 

@@ -28,9 +28,6 @@ def _where(**differs: Any) -> dict[str, Any]:
 
 LESS = " --readers stats stats-boost hyper-boost flat deepsets gmn scale-gmn --skip curve cost"
 """Flags of the runs beside the main one."""
-RESNET_FLAGS = (
-    "metanet --arch resnet8 --networks 400 --zoo-epochs 10 --lrs 0.002 0.01 --reader-width 8 --skip curve cost"
-)
 
 SMALL = Zoo("small CNNs, digits", "metanet", _where())
 ONE_SEED = Zoo(
@@ -53,11 +50,11 @@ IMAGES = Zoo(
     _where(dataset="fashion_mnist", networks=800),
 )
 RESNET = Zoo(
-    "ResNet-8, digits",
-    f"{RESNET_FLAGS} --readers stats stats-boost hyper-boost flat deepsets",
-    _where(arch="resnet8", networks=400),
+    "ResNet-8, 300 digits",
+    f"metanet --arch resnet8 --train-size 300 --networks 400 --zoo-epochs 10 --lrs 0.002 0.01 --reader-width 8{LESS} "
+    "matched",
+    _where(arch="resnet8", networks=400, train_images=300),
 )
-RESNET_GRAPHS = dataclasses.replace(RESNET, command=f"{RESNET_FLAGS} matched --readers gmn scale-gmn")
 
 
 def between(
