@@ -134,9 +134,11 @@ def shapes_of(config: Config) -> list[tuple[float, int | None]]:
 
 def _shape_text(config: Config) -> str:
     """What differs from the published network."""
+    if shapes_of(config) == [(1.0, None)]:
+        return "published"
     widths = "" if config.widths == (1.0,) else f"width {' '.join(f'{width:g}' for width in config.widths)}"
     depths = f"depth {' '.join(map(str, config.depths))}" if config.depths else ""
-    return ", ".join(filter(None, (widths, depths))) or "published"
+    return ", ".join(filter(None, (widths, depths)))
 
 
 def _able(config: Config, readers: tuple[str, ...], shapes: int) -> tuple[str, ...]:

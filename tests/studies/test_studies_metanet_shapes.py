@@ -74,6 +74,8 @@ def test_the_published_depth_is_the_plain_zoo(tmp_path):
     named = metanet.ROOMS.prepare(config(tmp_path, widths=(1.0,), depths=(3,)))
     other = metanet.ROOMS.prepare(config(tmp_path, widths=(1.0,), depths=(2,)))
     assert plain.families[0].zoo == named.families[0].zoo != other.families[0].zoo
+    assert plain.families[0].columns == named.families[0].columns
+    assert other.families[0].columns["shapes"] == "depth 2"
     assert other.families[0].columns["network_params"] == 160 + 2320 + 170
 
 
