@@ -97,10 +97,15 @@ class PlainScaleGMN(nn.Module):
         return new, e, back
 
     def norm_messages(self, mlp: MLP, h, e, source, target, hidden) -> Tensor:
-        """n_j Σ_i MLP([h̃_j; h̃_i; e_ij n_j / n_i])."""
+        """n_j Σ_i MLP([h̃_j; h̃_i; ẑ_ij]), ẑ_ij being C e_ij n_j over its root mean square over j."""
         norm = torch.where(hidden > 0, h.norm(dim=-1, keepdim=True), 1.0)
-        inverse = torch.where(norm > 0, 1 / torch.where(norm > 0, norm, 1.0), 0.0)
         tilde = canonical(h)
-        edge = e * norm[source] * inverse[target]
-        messages = norm[source] * mlp(torch.cat([tilde[source], tilde[target], edge], -1))
+        mine, theirs, edge = mlp.pieces
+        z = F.linear(e, edge) * norm[source]
+        degree = torch.zeros_like(norm).index_add(0, target, torch.ones_like(z[:, :1]))
+        mean = torch.zeros_like(norm).index_add(0, target, z.square().sum(-1, keepdim=True)) / degree.clamp(min=1)
+        inverse = torch.where(mean > 0, torch.where(mean > 0, mean, 1.0).rsqrt(), 0.0)
+        z = z * torch.where(hidden > 0, inverse, 1.0)[target]
+        pre = z + F.linear(tilde[source], mine) + F.linear(tilde[target], theirs, mlp.first.bias)
+        messages = norm[source] * mlp.second(mlp.after(pre))
         return torch.zeros_like(h).index_add(0, source, messages)

@@ -36,6 +36,7 @@ from asym.rank_metrics import match_spread
 from asym.seeds import derived_seed, torch_generator
 from asym.store import Run, Store
 from asym.symmetry.scaling import permute_units, random_factors, random_orders, scale_units
+from studies.metanet import BACKWARD
 from studies.readings import kept, rank_score
 
 KIND = "metanet"
@@ -43,6 +44,8 @@ READING_VERSION = 1
 """Raised by hand whenever the same reading would give other predictions than before."""
 GAUGE_VERSION = 2
 """The same for readers of networks in their gauge; 2: units of norm 1e-40 get there without an overflow."""
+BACKWARD_VERSION = 2
+"""The same for the repaired backward messages; 2: edges over the norm of what their reader reads, not of its state."""
 VAL_SHARE, TEST_SHARE = 0.15, 0.25
 MOVED_RATIO = 4.0
 """Test networks are rescaled, and networks of `+augment` in training, by factors in [1/4, 4], as many as are large."""
@@ -90,6 +93,8 @@ class Reading:
         """What determines the predictions."""
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("runs", "device")}
         changed = {"gauge": GAUGE_VERSION} if "+gauge" in self.reader else {}
+        if self.name == "scale-gmn-b" and not set(self.reader.split("+")) & set(BACKWARD):
+            changed["backward"] = BACKWARD_VERSION
         return {"version": READING_VERSION, **changed, **fields}
 
     @property

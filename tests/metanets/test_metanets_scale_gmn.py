@@ -90,6 +90,26 @@ def test_must_fail_the_permutation_only_network_under_scaling():
         assert error(model, stack, permute=False) > 1e-2
 
 
+def test_backward_messages_and_gradients_stay_finite_where_weight_decay_left_next_to_nothing():
+    """Weights down to 1e-45: a quotient of what is read and a unit's own state has no bound, and its gradient none."""
+    chain = CHAINS["relu cnn"]
+    generator = torch_generator(0, "decayed")
+    tensors = {}
+    for name, tensor in random_stack(chain, 24, dtype=torch.float32).tensors.items():
+        small = 10.0 ** -(45 * torch.rand(tensor.shape, generator=generator))
+        decayed = tensor * small * (1e-3 if name.endswith("weight") else 1e-8)
+        tensors[name] = tensor if name.startswith("head") else decayed
+    model = make("relu cnn", direction="bidirectional").float().train()
+    for k in range(24):
+        out = model(Stack(chain, {name: tensor[k : k + 1] for name, tensor in tensors.items()}))
+        assert torch.isfinite(out).all()
+        model.zero_grad()
+        out.sum().backward()
+        grads = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        assert torch.isfinite(grads).all()
+        assert float(grads.abs().max()) < 1e3
+
+
 def test_must_fail_the_released_backward_messages_for_positive_scaling():
     model, stack = make("relu cnn", direction="bidirectional", backward="shipped"), random_stack(CHAINS["relu cnn"])
     assert error(model, stack, scale=False) < LIMIT

@@ -3,13 +3,16 @@
 A forward edge from j (layer l − 1) to i (layer l) scales as q_i / q_j. A backward message from i to j has to scale as
 q_j, and so cannot be made of the edge and of h_i as a forward message is, unless q = ±1. Four forms:
 
-    norm         with n = ‖h‖ (1 where q is not positive-scaling), the edge ê_ij = e_ij n_j / n_i is invariant:
-                     m_j = n_j Σ_i MLP([h̃_j; h̃_i; C ê_ij])
-                 exact, and nothing is divided by a weight. A dead unit j gets 0 (n_j = 0); from a dead one ê = 0 comes.
-                 Where either end has q = ±1 the product (Γ_e ê) ⊙ (Γ_v h_i / n_i) scales with the sign of q_j, and the
+    norm         with n = ‖h‖ (1 where q is not positive-scaling), z_ij = (C e_ij) n_j scales as q_i alone, and so does
+                 its root mean square s_i over the units j that i reads: ẑ_ij = z_ij / s_i is invariant,
+                     m_j = n_j Σ_i MLP([h̃_j; h̃_i; ẑ_ij])
+                 exact, and bounded: ‖ẑ_ij‖ ≤ √units, whatever the weights. (z_ij / n_i is invariant too, but without
+                 bound where a unit's own state is small beside what it reads, as with a bias near 0.) A dead unit j
+                 gets 0 (n_j = 0); from one whose z are all 0 comes ẑ = 0. Where q_i is not positive-scaling ẑ = z.
+                 Where either end has q = ±1 the product (Γ_e ẑ) ⊙ (Γ_v h̃_i) scales with the sign of q_j, and the
                  message is n_j times a ScaleEq (for signs) or an MLP (else) of it. Edges before a norm scale as c / q_j
-                 (`normed.py`): ê_ij is then e_ij n_j over the joint norm of these, and i's state goes in its canonical
-                 form throughout.
+                 (`normed.py`): s is then that of all units i together, and i's state goes in its canonical form
+                 throughout.
     reciprocal   a second set of edges that starts at 1 / w entry by entry, 1 / 0 := 0 (the paper, appendix A.2), scales
                  as q_j / q_i and is used like a forward edge. Exact, but 1 / w has no bound.
     pinv         the same with k / ‖k‖² of a whole kernel: singular only for a kernel that is zero throughout.
@@ -50,8 +53,11 @@ class EdgeMessages(nn.Module):
         *,
         joint: bool = False,
         alive: Tensor | None = None,
+        there: Tensor | None = None,
     ) -> Tensor:
         """Messages to the units of the first of two node layers from the second, which reads it: `width n d`.
+
+        `alive` and `there` are 1 for units of the second and the first, `width n 1`, and 0 for padding.
 
         Raises:
             ValueError: for edges before a norm (`joint`), whose backward form is not known here.
@@ -64,7 +70,7 @@ class EdgeMessages(nn.Module):
 
 
 class NormMessages(nn.Module):
-    """n_j Σ_i MLP([h̃_j; h̃_i; C ê_ij]), and the form for signs, each made if some pair of layers needs it."""
+    """n_j Σ_i MLP([h̃_j; h̃_i; ẑ_ij]), and the form for signs, each made if some pair of layers needs it."""
 
     def __init__(
         self,
@@ -92,21 +98,16 @@ class NormMessages(nn.Module):
         *,
         joint: bool = False,
         alive: Tensor | None = None,
+        there: Tensor | None = None,
     ) -> Tensor:
         """As `EdgeMessages.forward`, with the network's forward edges; `joint` for edges before a norm."""
         near, far = ends
         pair = (kinds[near], "none" if joint else kinds[far])
         own = unit(states[near])[1] if pair[0] == "scale" else None
-        other = unit(states[far])[1] if pair[1] == "scale" else None
-        ratio = _ratio(own, other)
         if self.mlp is None or "sign" in pair:
-            return self._signed(ends, states, canonical, edges, kinds, own, ratio, joint, alive)
+            return self._signed(ends, states, canonical, edges, kinds, own, pair[1], joint, alive, there)
         mine, theirs, edge = self.mlp.pieces
-        lifted = project(edges, edge)
-        if ratio is not None:
-            lifted = lifted * ratio
-        if joint:
-            lifted = relative(lifted)
+        lifted = _invariant(project(edges, edge), own, pair[1], joint, there)
         if self.squash:
             lifted = torch.asinh(lifted)
         sender = F.linear(canonical[far], theirs, self.mlp.first.bias)
@@ -114,28 +115,39 @@ class NormMessages(nn.Module):
         total = self.mlp.summed(self.mlp.after(pre), 0, None if alive is None else alive[:, None])
         return total if own is None else total * own
 
-    def _signed(self, ends, states, canonical, edges, kinds, own, ratio, joint, alive) -> Tensor:
+    def _signed(self, ends, states, canonical, edges, kinds, own, kind, joint, alive, there) -> Tensor:
         if self.signed is None:
             raise ValueError(f"kinds: {kinds} was not among those that this network was made for")
         near, far = ends
-        z = project(edges, self.signed.edge.weight)
-        z = z if ratio is None else z * ratio
-        z = relative(z) if joint else z
+        z = _invariant(project(edges, self.signed.edge.weight), own, kind, joint, there)
         sender = canonical[far] if joint else unit(states[far])[0] if kinds[far] == "scale" else states[far]
         z = z * self.signed.sender(sender)[:, None]
-        kind = "none" if kinds[near] == "scale" else kinds[near]
+        near_kind = "none" if kinds[near] == "scale" else kinds[near]
         state = canonical[near] if own is not None else states[near]
-        total = self.signed.message(z, kind, 0, state, canonical[near], alive)
+        total = self.signed.message(z, near_kind, 0, state, canonical[near], alive)
         return total if own is None else total * own
 
 
-def _ratio(own: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """n_j / n_i for every edge, `out in n 1`; 0 where n_i is 0."""
-    if other is not None:
-        other = inverse_or_zero(other)[:, None]
-    if own is None:
-        return other
-    return own[None] if other is None else own[None] * other
+def _invariant(lifted: Tensor, own: Tensor | None, far: str, joint: bool, there: Tensor | None) -> Tensor:
+    """ẑ from C e, `out in n d`: times n_j `in n 1` if j's q is positive, over s_i if i's is, over s before a norm."""
+    z = lifted if own is None else lifted * own[None]
+    if joint:
+        return relative(z)
+    return relative_to_reader(z, there) if far == "scale" else z
+
+
+def relative_to_reader(z: Tensor, there: Tensor | None = None) -> Tensor:
+    """z `out in n d` over the root mean square of its norms over `in`, for each `out` and network; 0 where all are 0.
+
+    Args:
+        z: edges.
+        there: 1 for sources that are there and 0 for padding, `in n 1`; None if all are.
+    """
+    count: Tensor | int = z.shape[1]
+    if there is not None:
+        z, count = z * there, there.sum(0)
+    scaled = unit(z.transpose(1, 2).flatten(2))[0] * count**0.5
+    return scaled.unflatten(2, (z.shape[1], z.shape[3])).transpose(1, 2)
 
 
 def start_of(features: Tensor, form: str) -> Tensor:

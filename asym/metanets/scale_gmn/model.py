@@ -49,7 +49,7 @@ class ScaleGMN(Reader):
         direction: "forward", or "bidirectional" for messages both ways.
         law: "scale", or "permutation" for the plain control.
         backward: form of backward messages, see `backward.py`.
-        squash: whether the "norm" form takes asinh of its invariant edges, which may be large.
+        squash: whether the "norm" form takes asinh of its invariant edges.
         receiver: whether a message sees its receiver's state.
         edge_updates: whether edges change between rounds.
         skip: whether a round adds a linear map of the old state.

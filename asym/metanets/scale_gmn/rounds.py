@@ -136,7 +136,10 @@ class ScaleRound(nn.Module):
                     if e in todo.backward:
                         ends, joint = (k, wires.targets[e - 1]), gains[e - 1] is not None
                         part = (back_edges or edges)[e - 1]
-                        sent = self.back(ends, states, canonical, part, kinds, joint=joint, alive=alive[ends[1]])
+                        sent = self.back(
+                            ends, states, canonical, part, kinds,
+                            joint=joint, alive=alive[ends[1]], there=alive[k],
+                        )  # fmt: skip
                         found.append(sent / units(states[ends[1]], alive[ends[1]]) if self.mean else sent)
                 if self.against is not None:
                     found += [self.against(states[b], kinds[k]) for a, b in wires.skips if a == k]
