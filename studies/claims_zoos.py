@@ -28,6 +28,9 @@ def _where(**differs: Any) -> dict[str, Any]:
 
 LESS = " --readers stats stats-boost hyper-boost flat deepsets gmn scale-gmn --skip curve cost"
 """Flags of the runs beside the main one."""
+RESNET_FLAGS = (
+    "metanet --arch resnet8 --train-size 300 --networks 400 --zoo-epochs 10 --lrs 0.002 0.01 --reader-width 8"
+)
 
 SMALL = Zoo("small CNNs, digits", "metanet", _where())
 ONE_SEED = Zoo(
@@ -51,9 +54,12 @@ IMAGES = Zoo(
 )
 RESNET = Zoo(
     "ResNet-8, 300 digits",
-    f"metanet --arch resnet8 --train-size 300 --networks 400 --zoo-epochs 10 --lrs 0.002 0.01 --reader-width 8{LESS} "
-    "matched",
+    f"{RESNET_FLAGS} --variants standard{LESS} matched",
     _where(arch="resnet8", networks=400, train_images=300),
+)
+RESNET_W = dataclasses.replace(
+    RESNET,
+    command=f"{RESNET_FLAGS} --readers stats stats-boost hyper-boost flat deepsets --skip curve cost matched",
 )
 
 
