@@ -45,6 +45,12 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     sync(path.parent)
 
 
+def stamps(folder: Path, pattern: str = "*") -> tuple[tuple[Path, int, int], ...]:
+    """File, size and time of change of the files of a folder that match: a key that changes with them."""
+    found = ((file, file.stat()) for file in sorted(folder.glob(pattern)) if file.is_file())
+    return tuple((file, stat.st_size, stat.st_mtime_ns) for file, stat in found)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text with Unix line ends, as a whole or not at all."""
     replace_file(path, lambda temporary: temporary.write_bytes(text.encode()))

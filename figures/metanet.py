@@ -34,6 +34,8 @@ FIGURE = (
     "network_epochs",
     "one_seed",
     "train_images",
+    "seed",
+    "checkpoints",
 )
 """Rows that agree in these go into one figure."""
 DIFFERENCES = ("config", "variant", "reader", "other_reader", "part", "measure", "difference", "low", "high", "paired")
@@ -55,16 +57,16 @@ def draw(results: Path) -> list[Path]:
     changes = _changes(results, table)
     stems: set[str] = set()
     for values, group in table.groupby(list(FIGURE), sort=False, dropna=False):
-        key = dict(zip(FIGURE, values))
+        key: dict[str, Any] = dict(zip(FIGURE, values))
         stem = _file_name(key)
         if stem in stems:
             stem += f"_{key['train_images']}-images"
         stems.add(stem)
         title = _title(key)
-        plain = group[~group["reader"].map(is_form)]
-        if len(plain):
-            files += _figure(folder, stem, f"{title}: predicting test accuracy from weights", plain)
         own = changes[changes["config"].isin(set(group["config"]))]
+        apart = group["reader"].map(is_form) & group["config"].isin(set(own["config"]))
+        if not apart.all():
+            files += _figure(folder, stem, f"{title}: predicting test accuracy from weights", group[~apart])
         if len(own):
             files += _forms(folder, f"{stem}_forms", f"{title}: forms of graph readers", own, group)
     return files
@@ -87,9 +89,9 @@ def _table(results: Path) -> pd.DataFrame:
 
 def _changes(results: Path, summary: pd.DataFrame) -> pd.DataFrame:
     """What each form changes: τ minus that of the reader that it is a form of, and of bidirectional minus forward."""
-    wanted = summary[summary["reader"].map(lambda reader: is_form(reader) or reader in FORWARD)]
-    if wanted.empty:
-        return wanted
+    wanted = any(is_form(reader) or reader in FORWARD for reader in set(summary["reader"]))
+    if not wanted or not (results / "metanet_differences.csv").is_file():  # one reader differs from none
+        return summary.iloc[:0]
     table = read(results, "metanet_differences.csv", DIFFERENCES, MADE_BY)
     name = table["reader"].str.split("+").str[0]
     own = table["reader"].map(is_form) & (table["other_reader"] == name)
@@ -101,6 +103,8 @@ def _changes(results: Path, summary: pd.DataFrame) -> pd.DataFrame:
 def _title(key: dict[str, Any]) -> str:
     what = ", ".join([key["arch"], key["activations"], *(["one seed"] if key["one_seed"] else [])])
     what += "" if key["shapes"] == "published" else f", {key['shapes']}"
+    what += f", seed {key['seed']}" if key["seed"] else ""
+    what += f", also after {key['checkpoints']} epochs" if _kept(key) else ""
     return f"{key['networks']} networks ({what}) a zoo on {key['dataset']}"
 
 
@@ -233,12 +237,19 @@ def _names(axis: Any, readers: list[str]) -> None:
 def _file_name(key: dict[str, Any]) -> str:
     """`metanet_<arch>_<dataset>_<networks>`, with what else is out of the ordinary; of the figure alone."""
     parts = ["metanet", key["arch"], key["dataset"], f"{key['networks']}-networks"]
-    parts += [key["activations"]] if key["activations"] != "relu" else []
+    parts += [key["activations"].replace(" ", "+")] if key["activations"] != "relu" else []
     parts += [key["shapes"]] if key["shapes"] != "published" else []
     parts += [f"{key['network_epochs']}-epochs"] if str(key["network_epochs"]) not in ("20", "drawn") else []
     parts += ["one-seed"] if key["one_seed"] else []
+    parts += [f"seed-{key['seed']}"] if key["seed"] else []
+    parts += [f"checkpoints-{key['checkpoints']}"] if _kept(key) else []
     parts += [key["preset"]] if key["preset"] != "laptop" else []
     return re.sub(r"[^\w.+-]+", "-", "_".join(map(str, parts)))
+
+
+def _kept(key: dict[str, Any]) -> bool:
+    """Whether networks were kept before the end of their training too; nothing is not a number in a table."""
+    return str(key["checkpoints"]) not in ("", "nan")
 
 
 def main(args: list[str] | None = None) -> int:

@@ -184,7 +184,10 @@ def given(
     if len(rows) != 1:
         raise NoRows(f"{len(rows)} rows where one is needed")
     row = rows.iloc[0]
-    return Interval(float(row[value]), float(row[low]), float(row[high]), int(row[n]))
+    found = Interval(float(row[value]), float(row[low]), float(row[high]), int(row[n]))
+    if math.isnan(found.mean):
+        raise NoRows(f"no number in column {value}")
+    return found
 
 
 def of_zoo(tables: Tables, study: str, name: str, zoo: dict[str, Any], **where: Any) -> pd.DataFrame:

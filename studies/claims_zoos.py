@@ -23,7 +23,7 @@ class Zoo:
 
 def _where(**differs: Any) -> dict[str, Any]:
     return {"arch": "small-cnn", "dataset": "digits", "activations": "relu", "networks": 2000, "one_seed": False,
-            "shapes": "published"} | differs  # fmt: skip
+            "shapes": "published", "seed": 0} | differs  # fmt: skip
 
 
 LESS = " --readers stats stats-boost hyper-boost flat deepsets gmn scale-gmn --skip curve cost"

@@ -92,7 +92,7 @@ class Config(CommonConfig):
     activations: tuple[str, ...] = ("relu",)
     """Activations of the networks in turn: relu tanh gelu silu, relu-tanh for both inside one network."""
     checkpoints: tuple[int, ...] = ()
-    """Epochs after which each network is kept too; checkpoints of one training stay in one split."""
+    """Epochs after which each network is kept too; checkpoints of one training stay in one split; small-cnn."""
     one_seed: bool = False
     """One seed for all networks of a zoo, as in the Small CNN Zoo."""
     kappa: float | None = None
@@ -131,6 +131,9 @@ class Config(CommonConfig):
             check_names("readers", ["+".join(sorted(reader.split("+"))) for reader in self.readers], None)
             for reader in self.readers:
                 check_reader(reader)
+                signs = any("tanh" in activation for activation in self.activations)
+                if "+canonicalise" in reader and not signs and self.files is None:
+                    raise InputError(f"--readers: {reader} is another form for signs; add tanh to --activations")
                 if self.arch != "small-cnn" and set(reader.split("+")) & set(BACKWARD):
                     raise InputError(f"--readers: {reader} reads chains of layers, {self.arch} is none")
         for flag, least in (("networks", 20), ("zoo_epochs", 1), ("reader_width", 1), ("epochs", 1), ("repeats", 1)):
@@ -141,6 +144,8 @@ class Config(CommonConfig):
         for depth in self.depths:
             check_least("depths", depth, 1)
         check_once("depths", self.depths)
+        if self.arch != "small-cnn" and self.checkpoints:
+            raise InputError(f"--checkpoints: {self.arch} is trained at rates that change, only small-cnn has some")
         if self.arch != "small-cnn" and (self.depths or self.widths != (1.0,)):
             raise InputError(f"--widths and --depths: {self.arch} has one shape, only small-cnn has others")
         check_least("kappa", self.kappa, 0)
@@ -164,7 +169,9 @@ def check_reader(text: str) -> None:
     name, *addons = text.split("+")
     check_choice("readers", name, METANETS)
     for addon in addons:
-        check_choice("readers", addon, (*ADDONS, *FORMS))
+        if addon not in (*ADDONS, *FORMS):
+            valid = ", ".join((*ADDONS, *FORMS))
+            raise InputError(f"--readers: {text} has the unknown add-on {addon!r}; valid: {valid}")
         if addon in FORMS and addon not in forms_of(name):
             valid = ", ".join((*ADDONS, *forms_of(name)))
             raise InputError(f"--readers: {name} has no form {addon}; it takes {valid}")

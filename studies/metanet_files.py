@@ -17,7 +17,8 @@ from typing import Any
 
 from asym.data.zoo_files import load_asymmetric_zoo, load_small_cnn_zoo, metrics_file
 from asym.data.zoos import NetworkZoo, split_runs
-from asym.files import sha256_files
+from asym.files import sha256_files, stamps
+from asym.metanets.blind import FEWEST
 from asym.metanets.zoo_stack import FOREIGN
 from asym.models import get_arch
 from asym.names import METANETS
@@ -41,9 +42,7 @@ ENOUGH = 12
 
 def zoo_config(folder: Path) -> dict[str, Any]:
     """What names the run of a folder of files: their names and contents."""
-    stats = [(file, file.stat()) for file in sorted(folder.iterdir()) if file.is_file()]
-    files = tuple((file, stat.st_size, stat.st_mtime_ns) for file, stat in stats)
-    return {"version": VERSION, "files": [list(pair) for pair in _contents(files)]}
+    return {"version": VERSION, "files": [list(pair) for pair in _contents(stamps(folder))]}
 
 
 @functools.lru_cache(maxsize=4)
@@ -51,13 +50,17 @@ def _contents(files: tuple[tuple[Path, int, int], ...]) -> list[tuple[str, str]]
     return sha256_files(file for file, _, _ in files)
 
 
-@functools.lru_cache(maxsize=1)
 def open_files(folder: Path) -> NetworkZoo:
-    """The zoo of a folder.
+    """The zoo of a folder, read again if a file of it has changed.
 
     Raises:
         FileNotFoundError, ValueError: as the loaders of `asym.data`.
     """
+    return _zoo_of(folder, stamps(folder))
+
+
+@functools.lru_cache(maxsize=1)
+def _zoo_of(folder: Path, files: tuple[tuple[Path, int, int], ...]) -> NetworkZoo:
     if (folder / "weights.npy").is_file():
         zoo, _ = load_small_cnn_zoo(folder)
         table = zoo.table.rename(columns=OURS)
@@ -147,13 +150,18 @@ def facts(config: Config, readers: tuple[str, ...]) -> tuple[str, tuple[str, ...
         valid = ", ".join(r for r in (METANETS if chains else BLIND) if known or not r.startswith("hyper"))
         raise InputError(f"--readers: {unable} cannot read {config.files}; valid there: {valid}")
     _check_split(config, zoo)
+    weights = sum(t[0].numel() for t in zoo.tensors.values())
+    if weights < FEWEST and any(r.startswith("dmc") for r in able):
+        if config.readers is not None:
+            raise InputError(f"--readers: dmc needs networks of {FEWEST} weights or more, {config.files} has {weights}")
+        able = tuple(r for r in able if not r.startswith("dmc"))
     activations = sorted(set(zoo.table["activation"])) if "activation" in zoo.table else ["own"]
     columns = {
         "study": "metanet", "preset": config.preset, "arch": zoo.about["arch"],
         "dataset": config.dataset_name or config.files.resolve().name, "variant": "files",
         "activations": " ".join(activations), "shapes": "published", "networks": len(zoo),
         "network_epochs": "published",
-        "network_params": sum(t[0].numel() for t in zoo.tensors.values()), "kappa": "", "checkpoints": "",
+        "network_params": weights, "kappa": "", "checkpoints": "",
         "one_seed": False, "seed": config.seed, "train_images": 0, "test_images": TEST_IMAGES,
     }  # fmt: skip
     return config_hash(zoo_config(config.files)), able, columns

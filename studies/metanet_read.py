@@ -46,6 +46,8 @@ GAUGE_VERSION = 2
 """The same for readers of networks in their gauge; 2: units of norm 1e-40 get there without an overflow."""
 BACKWARD_VERSION = 2
 """The same for the repaired backward messages; 2: edges over the norm of what their reader reads, not of its state."""
+HYPER_VERSION = 2
+"""The same for the control; 2: several activations in a zoo are hyper-parameters too."""
 VAL_SHARE, TEST_SHARE = 0.15, 0.25
 MOVED_RATIO = 4.0
 """Test networks are rescaled, and networks of `+augment` in training, by factors in [1/4, 4], as many as are large."""
@@ -95,6 +97,8 @@ class Reading:
         changed = {"gauge": GAUGE_VERSION} if "+gauge" in self.reader else {}
         if self.name == "scale-gmn-b" and not set(self.reader.split("+")) & set(BACKWARD):
             changed["backward"] = BACKWARD_VERSION
+        if self.name == "hyper-boost":
+            changed["hyper"] = HYPER_VERSION
         return {"version": READING_VERSION, **changed, **fields}
 
     @property
@@ -138,7 +142,8 @@ class Zoo:
         shapes = [{name: part.about.get(name, usual) for name, usual in SHAPE.items()} for part in parts]
         tables = [part.table.assign(**shape) if len(parts) > 1 else part.table for part, shape in zip(parts, shapes)]
         table = pd.concat(tables, ignore_index=True)
-        known = [name for name in (*HYPER, *SHAPE) if name in table]
+        several = ["activation"] if "activation" in table and table["activation"].nunique() > 1 else []
+        known = [name for name in (*HYPER, *SHAPE) if name in table] + several
         return cls(parts, with_hyper([stack for part in parts for stack in stacks_of(part)], table, known), table)
 
     @functools.cached_property

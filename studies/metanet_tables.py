@@ -114,6 +114,9 @@ def summary_row(group: Group) -> dict[str, Any]:
         "network_epochs",
         "one_seed",
         "train_images",
+        "seed",
+        "kappa",
+        "checkpoints",
     )
     row: dict[str, Any] = {"config": group.config, **{name: columns[name] for name in names}}
     places = splits_of(group.results[0].reading)

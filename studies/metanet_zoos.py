@@ -75,7 +75,8 @@ def family_of(config: Config, variant: str, defaults: Defaults, data: ImageData,
             most = fixed["epochs"]
             raise InputError(f"--checkpoints: got {checkpoint}, must be below the {most} epochs of a training")
     if defaults.networks < len(architectures):
-        raise InputError(f"--networks: got {defaults.networks}, --widths and --depths have {len(architectures)} shapes")
+        least = len(architectures)
+        raise InputError(f"--networks: got {defaults.networks}, must be at least {least}, as many as shapes")
     plans = tuple(
         ZooPlan(
             defaults.zoo if own else config.arch,
@@ -134,11 +135,10 @@ def shapes_of(config: Config) -> list[tuple[float, int | None]]:
 
 def _shape_text(config: Config) -> str:
     """What differs from the published network."""
-    if shapes_of(config) == [(1.0, None)]:
-        return "published"
     widths = "" if config.widths == (1.0,) else f"width {' '.join(f'{width:g}' for width in config.widths)}"
-    depths = f"depth {' '.join(map(str, config.depths))}" if config.depths else ""
-    return ", ".join(filter(None, (widths, depths)))
+    usual = config.depths in ((), (get_arch(config.arch).depth,))
+    depths = "" if usual else f"depth {' '.join(map(str, config.depths))}"
+    return ", ".join(filter(None, (widths, depths))) or "published"
 
 
 def _able(config: Config, readers: tuple[str, ...], shapes: int) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from asym.data.zoos import NetworkZoo, split_runs
-from asym.files import sha256_files
+from asym.files import sha256_files, stamps
 from asym.metanets import Protocol, Scale, Stack, build, fit, predict
 from asym.metanets.transformer_nfn.baselines import TRANSFORMER_READERS
 from asym.metanets.transformer_nfn.files import load_files
@@ -125,9 +125,13 @@ def open_stored(runs: str, name: str) -> Zoo:
     return Zoo(zoo, encoder, Stack(encoder, folded(zoo.tensors), hyper=hyper_numbers(zoo.table, known)))
 
 
-@functools.lru_cache(maxsize=1)
 def open_files(folder: str, heads: int) -> Zoo:
-    """A zoo of published files."""
+    """A zoo of published files, read again if one of them has changed."""
+    return _zoo_of(folder, heads, stamps(Path(folder), "*.pt"))
+
+
+@functools.lru_cache(maxsize=1)
+def _zoo_of(folder: str, heads: int, files: tuple[tuple[Path, int, int], ...]) -> Zoo:
     encoder, zoo = load_files(folder, heads)
     return Zoo(zoo, encoder, Stack(encoder, zoo.tensors))
 

@@ -69,6 +69,8 @@ class StatBoost(Blind):
             extra(library)
         self.names = tensor_names(self.chains) if len(self.shapes) > 1 else None
         self.models: list[Any] = []
+        self.known = np.ones(1, dtype=bool)
+        """Features that some training network had."""
 
     def fit(
         self,
@@ -88,7 +90,10 @@ class StatBoost(Blind):
             ValueError: if there are not as many targets as networks.
         """
         x, y = self._table(stacks, targets)
+        self.known = ~np.isnan(x).all(0)
+        x = np.where(self.known, x, 0.0)  # trees cannot bin a column without values
         held = None if val is None else self._table(*val)
+        held = None if held is None else (np.where(self.known, held[0], 0.0), held[1])
         self.models = [
             self._fitted(x, y[:, k], None if held is None else (held[0], held[1][:, k])) for k in range(self.out)
         ]
@@ -112,7 +117,7 @@ class StatBoost(Blind):
         """
         if not self.models:
             raise ValueError(f"{type(self).__name__}: call fit(stacks, targets) before reading")
-        x = _numbers(self.features(stack))
+        x = np.where(self.known, _numbers(self.features(stack)), 0.0)
         return torch.from_numpy(np.stack([model.predict(x) for model in self.models], 1)).to(stack.like)
 
     def features(self, stack: Stack) -> Tensor:

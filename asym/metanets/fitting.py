@@ -147,8 +147,12 @@ def fit(
     judged, judged_order = take(listed, val)
     judged_targets = targets[val[judged_order]]
 
+    finite = True
+
     def judge() -> float:
+        nonlocal finite
         outputs = predict(reader, judged, piece=4 * protocol.piece, call=call)
+        finite = bool(torch.isfinite(outputs).all())
         value = score(outputs, judged_targets) if score else -float(measure(outputs, judged_targets))
         return float(value)
 
@@ -182,6 +186,8 @@ def fit(
                 best = (value, epoch + 1, copy.deepcopy(reader.state_dict()))
     if best[2] is not None:
         reader.load_state_dict(best[2])
+    elif not finite and not diverged:
+        diverged = protocol.epochs
     reader.eval()
     found = best[0] if best[2] is not None else math.nan
     return Fit(found, best[1], diverged, history, spent / (diverged or protocol.epochs))

@@ -17,7 +17,7 @@ def _write(folder, zoos=("standard", "w"), parts=("whole", "curve", "matched"), 
                 taus = {"tau": tau, "tau_permuted": tau, "tau_rescaled": tau - 0.2 if reader == "gmn" else tau}
                 row = {"arch": "small-cnn", "dataset": "digits", "preset": "laptop", "activations": "relu",
                        "networks": 2000, "network_epochs": 20, "one_seed": False, "shapes": "published",
-                       "train_images": 1437,
+                       "train_images": 1437, "seed": 0, "checkpoints": "",
                        "config": f"{zoo}{reader}{part}", "variant": zoo, "reader": reader, "part": part,
                        "train_networks": 250 if part == "curve" else 1200}  # fmt: skip
                 for name, value in taus.items():
@@ -44,6 +44,8 @@ def test_the_same_table_gives_the_same_files(tmp_path):
         ({"zoos": ("w",), "parts": ("whole",)}, "metanet_small-cnn_digits_2000-networks"),
         ({"preset": "smoke", "network_epochs": 2}, "metanet_small-cnn_digits_2000-networks_2-epochs_smoke"),
         ({"one_seed": True}, "metanet_small-cnn_digits_2000-networks_one-seed"),
+        ({"seed": 3, "checkpoints": "1 5"}, "metanet_small-cnn_digits_2000-networks_seed-3_checkpoints-1-5"),
+        ({"activations": "relu tanh"}, "metanet_small-cnn_digits_2000-networks_relu+tanh"),
         ({"shapes": "width 0.5 1, depth 2 3"}, "metanet_small-cnn_digits_2000-networks_width-0.5-1-depth-2-3"),
         ({"arch": "resnet8", "network_epochs": "drawn"}, "metanet_resnet8_digits_2000-networks"),
         (dict.fromkeys(("tau", "tau_permuted", "tau_rescaled")), "metanet_small-cnn_digits_2000-networks"),
@@ -92,6 +94,17 @@ def test_forms_are_drawn_against_what_they_are_forms_of(tmp_path, monkeypatch):
     files = metanet.draw(tmp_path)
     assert [file.name for file in files[2:]] == [f"{stem}.png", f"{stem}.pdf"]
     assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_forms_without_their_base_stand_among_the_readers(tmp_path, monkeypatch):
+    _write(tmp_path, zoos=("standard",), parts=("whole",))
+    table = pd.read_csv(tmp_path / "metanet_summary.csv").replace({"reader": {"scale-gmn": "scale-gmn+receiver"}})
+    table.to_csv(tmp_path / "metanet_summary.csv", index=False)
+    drawn = []
+    monkeypatch.setattr(metanet, "_figure", lambda *args: drawn.append(args) or [])
+    metanet.draw(tmp_path)
+    ((_, _, _, rows),) = drawn
+    assert set(rows["reader"]) == {"stats", "gmn", "scale-gmn+receiver"}
 
 
 def test_a_missing_table_is_one_line(tmp_path, capsys):

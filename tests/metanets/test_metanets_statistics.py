@@ -71,3 +71,10 @@ def test_trees_read_several_architectures():
     assert torch.corrcoef(torch.cat([found, truth], 1).t())[0, 1] > 0.9
     with pytest.raises(ValueError, match="reads networks of one architecture, got 2"):
         build("flat", [SHALLOW, DEEP])
+
+
+def test_trees_can_do_without_a_tensor_that_no_training_network_has():
+    shallow, deep = stack(SHALLOW, 60), stack(DEEP, 4)
+    reader = build("stats-boost", [SHALLOW, DEEP], iterations=5)
+    reader.fit(shallow, shallow.tensors["head"].mean(1, keepdim=True))
+    assert torch.isfinite(predict(reader, [shallow, deep])).all()

@@ -237,7 +237,7 @@ def test_presets_are_what_they_promise():
 
 def test_forms_of_graph_readers_are_what_they_say(study):
     folder, _ = study
-    readers = ("scale-gmn", "scale-gmn+canonicalise", "scale-gmn+receiver", "scale-gmn+no-edges", "gmn+no-skips+gauge",
+    readers = ("scale-gmn", "scale-gmn+receiver", "scale-gmn+no-edges", "gmn+no-skips+gauge",
                "scale-gmn-b+shipped")  # fmt: skip
     settings = config(folder, readers=readers, variants=("w", "standard"))
     prepared = metanet.ROOMS.prepare(settings)

@@ -55,6 +55,29 @@ def test_the_zoo_of_asymmetric_networks_is_read_by_readers_that_need_no_chain(tm
     assert set(rows["arch"]) == {"files"}
 
 
+def test_files_that_change_are_another_zoo_in_the_same_process(tmp_path):
+    files = tmp_path / "zoo"
+    files.mkdir()
+    asymmetric_files(files, np.linspace(30.0, 80.0, 12).tolist())
+    first = metanet.run(config(tmp_path, files=files))
+    asymmetric_files(files, np.linspace(80.0, 30.0, 12).tolist())
+    second = metanet.run(config(tmp_path, files=files))
+    assert set(first["config"]).isdisjoint(second["config"])
+    fresh = metanet.run(config(tmp_path / "fresh", files=files))
+    assert second["mae"].tolist() == fresh["mae"].tolist() != first["mae"].tolist()
+
+
+def test_networks_too_small_for_a_reader_stop_before_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(metanet_files, "FEWEST", 10**9)
+    files = tmp_path / "zoo"
+    files.mkdir()
+    asymmetric_files(files, np.linspace(30.0, 80.0, 12).tolist())
+    places = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "results")]
+    assert metanet.main(["--preset", "smoke", "--files", str(files), "--readers", "dmc", *places]) == 2
+    assert "--readers: dmc needs networks of 1000000000 weights or more" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_zoo_smaller_than_the_curve_of_the_preset_is_read(tmp_path):
     files = tmp_path / "zoo"
     files.mkdir()
