@@ -49,8 +49,8 @@ SHAPES = Zoo(
 )
 IMAGES = Zoo(
     "small CNNs, Fashion-MNIST, 3,000 images",
-    f"metanet --dataset fashion_mnist --train-size 3000 --networks 800 --zoo-epochs 8{LESS}",
-    _where(dataset="fashion_mnist", networks=800),
+    f"metanet --dataset fashion_mnist --train-size 3000 --networks 500 --zoo-epochs 8{LESS}",
+    _where(dataset="fashion_mnist", networks=500),
 )
 RESNET = Zoo(
     "ResNet-8, 300 digits",
