@@ -47,8 +47,9 @@ class ScaleGMN(Reader):
         width: channels d of all states.
         rounds: of message passing; None is the number of layers on the longest way through a network.
         direction: "forward", or "bidirectional" for messages both ways.
-        law: "scale", or "permutation" for the plain control.
-        backward: form of backward messages, see `backward.py`.
+        law: "scale", or "permutation" for the plain control, for which `backward`, `squash`, `receiver` and `sign` have
+            no meaning.
+        backward: form of backward messages, see `backward.py`; of the bidirectional form alone.
         squash: whether the "norm" form takes asinh of its invariant edges.
         receiver: whether a message sees its receiver's state.
         edge_updates: whether edges change between rounds.
