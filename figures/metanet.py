@@ -64,7 +64,7 @@ def draw(results: Path) -> list[Path]:
         stems.add(stem)
         title = _title(key)
         own = changes[changes["config"].isin(set(group["config"]))]
-        apart = group["reader"].map(is_form) & group["config"].isin(set(own["config"]))
+        apart = group["reader"].map(is_form) & (group["config"].isin(set(own["config"])) | group["tau"].isna())
         if not apart.all():
             files += _figure(folder, stem, f"{title}: predicting test accuracy from weights", group[~apart])
         if len(own):
@@ -112,8 +112,10 @@ def _forms(folder: Path, stem: str, title: str, changes: pd.DataFrame, summary: 
     """Left: τ of each form minus its base's, paired. Right: τ of bases and forms on moved test networks."""
     plt = pyplot()
     zoos = list(dict.fromkeys(changes["variant"]))
-    names = list(dict.fromkeys(changes["reader"]))
+    broken = [name for name in dict.fromkeys(summary["reader"]) if is_form(name) and name not in set(changes["reader"])]
+    names = [*dict.fromkeys(changes["reader"]), *broken]
     labels = {name: f"{name}\n− {name.split('+')[0] if is_form(name) else FORWARD[name]}" for name in names}
+    labels |= {name: f"{name}\n(diverged)" for name in broken}
     readers = [r for r in dict.fromkeys(summary["reader"]) if r in {*names, *changes["other_reader"]}]
     height = 1.2 + 1.5 * ROW_IN * max(len(names), 4)
     figure, axes = plt.subplots(1, 2, figsize=(2.1 * COLUMN_IN, height), layout="constrained")
@@ -173,10 +175,9 @@ def _curves(axis: Any, rows: pd.DataFrame, readers: list[str]) -> None:
     """τ against training networks, in the zoo that was read with fewer of them."""
     zoo = rows[rows["part"] == "curve"]["variant"].iloc[0]
     own = rows[(rows["variant"] == zoo) & rows["part"].isin(["curve", "whole"])]
-    for i, reader in enumerate(readers):
+    drawn = set(rows[rows["part"] == "curve"]["reader"])
+    for i, reader in enumerate(reader for reader in readers if reader in drawn):
         line = own[own["reader"] == reader].sort_values("train_networks")
-        if line.empty:
-            continue
         colour = SERIES[i % len(SERIES)]
         axis.plot(
             line["train_networks"], line["tau"], color=colour, marker="o", markersize=3, linewidth=1, label=reader
