@@ -83,7 +83,8 @@ def _table(results: Path) -> pd.DataFrame:
     table = read(results, "metanet_summary.csv", TABLE, MADE_BY)
     for name in (*TAUS, *(f"{tau}_{end}" for tau in TAUS for end in ("low", "high"))):
         table[name] = pd.to_numeric(table[name])  # a column without values is text
-    table["shapes"] = table["shapes"].fillna("published")  # rows of earlier versions
+    table = table.fillna({"shapes": "published", "seed": 0})  # rows of earlier versions
+    table["checkpoints"] = table["checkpoints"].astype(object).where(table["checkpoints"].notna(), "")
     return table
 
 
@@ -249,8 +250,8 @@ def _file_name(key: dict[str, Any]) -> str:
 
 
 def _kept(key: dict[str, Any]) -> bool:
-    """Whether networks were kept before the end of their training too; nothing is not a number in a table."""
-    return str(key["checkpoints"]) not in ("", "nan")
+    """Whether networks were kept before the end of their training too."""
+    return str(key["checkpoints"]) != ""
 
 
 def main(args: list[str] | None = None) -> int:

@@ -57,6 +57,15 @@ def test_what_is_missing_is_left_out_and_settings_name_the_file(options, stem, t
     assert all(file.stat().st_size > 1000 for file in files)
 
 
+def test_rows_of_earlier_versions_are_of_the_first_seed(tmp_path):
+    _write(tmp_path)
+    table = pd.read_csv(tmp_path / "metanet_summary.csv")
+    old = table.assign(config=table["config"] + "o", shapes=None, seed=None, checkpoints=None, networks=500)
+    pd.concat([table, old]).to_csv(tmp_path / "metanet_summary.csv", index=False)
+    stems = {file.stem for file in metanet.draw(tmp_path)}
+    assert stems == {f"metanet_small-cnn_digits_{n}-networks" for n in (2000, 500)}
+
+
 def test_zoos_of_fewer_images_have_figures_of_their_own(tmp_path):
     _write(tmp_path)
     table = pd.read_csv(tmp_path / "metanet_summary.csv")
