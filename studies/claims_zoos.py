@@ -57,10 +57,6 @@ RESNET = Zoo(
     f"{RESNET_FLAGS} --variants standard{LESS} matched",
     _where(arch="resnet8", networks=400, train_images=300),
 )
-RESNET_W = dataclasses.replace(
-    RESNET,
-    command=f"{RESNET_FLAGS} --readers stats stats-boost hyper-boost flat deepsets --skip curve cost matched",
-)
 
 
 def between(
