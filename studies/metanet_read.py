@@ -44,8 +44,9 @@ READING_VERSION = 1
 """Raised by hand whenever the same reading would give other predictions than before."""
 GAUGE_VERSION = 2
 """The same for readers of networks in their gauge; 2: units of norm 1e-40 get there without an overflow."""
-BACKWARD_VERSION = 2
-"""The same for the repaired backward messages; 2: edges over the norm of what their reader reads, not of its state."""
+BACKWARD_VERSION = 3
+"""The same for the repaired backward messages; 2: edges over the norm of what their reader reads, not of its state; 3:
+to rounding."""
 HYPER_VERSION = 2
 """The same for the control; 2: several activations in a zoo are hyper-parameters too."""
 VAL_SHARE, TEST_SHARE = 0.15, 0.25

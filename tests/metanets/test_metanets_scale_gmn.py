@@ -5,6 +5,7 @@ import torch
 from chain_nets import chain, nets, random_stack, run, train
 
 from asym.metanets import ScaleGMN, Stack, matched_width
+from asym.metanets.scale_gmn.backward import relative_to_reader
 from asym.metanets.scale_gmn.blocks import Canonical, ScaleEq
 from asym.metanets.scale_gmn.dense import Round, schedule, unit
 from asym.seeds import torch_generator
@@ -88,6 +89,23 @@ def test_must_fail_the_permutation_only_network_under_scaling():
         model, stack = make(name, law="permutation"), random_stack(CHAINS[name])
         assert error(model, stack, scale=False) < LIMIT
         assert error(model, stack, permute=False) > 1e-2
+
+
+def test_edges_over_the_root_mean_square_of_what_a_unit_reads():
+    generator = torch_generator(0, "sources")
+    z = torch.randn(3, 5, 2, 4, generator=generator, dtype=torch.float64)
+    z[1, :, 0] = 0
+    there = torch.ones(5, 2, 1, dtype=torch.float64)
+    there[3:, 1] = 0
+    found = relative_to_reader(z, there)
+    size = found.square().sum(3).sum(1) / there.sum(0).t()
+    expected = torch.ones(3, 2, dtype=torch.float64)
+    expected[1, 0] = 0
+    torch.testing.assert_close(size, expected)
+    torch.testing.assert_close(relative_to_reader(7 * z, there), found)
+    assert (found[:, 3:, 1] == 0).all()
+    z = torch.randn(2, 3, 2, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(relative_to_reader, (z,))
 
 
 def test_backward_messages_and_gradients_stay_finite_where_weight_decay_left_next_to_nothing():

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asym.metanets.scale_gmn.blocks import MLP, Message, gamma
-from asym.metanets.scale_gmn.dense import Edges, inverse_or_zero, project, unit
+from asym.metanets.scale_gmn.dense import Edges, inverse_or_zero, project, unit, unit_over_sources
 from asym.metanets.scale_gmn.normed import relative
 
 BACKWARD = ("norm", "reciprocal", "pinv", "shipped")
@@ -143,11 +143,9 @@ def relative_to_reader(z: Tensor, there: Tensor | None = None) -> Tensor:
         z: edges.
         there: 1 for sources that are there and 0 for padding, `in n 1`; None if all are.
     """
-    count: Tensor | int = z.shape[1]
-    if there is not None:
-        z, count = z * there, there.sum(0)
-    scaled = unit(z.transpose(1, 2).flatten(2))[0] * count**0.5
-    return scaled.unflatten(2, (z.shape[1], z.shape[3])).transpose(1, 2)
+    if there is None:
+        return unit_over_sources(z, z.new_tensor(float(z.shape[1])))
+    return unit_over_sources(z * there, there.sum(0))
 
 
 def start_of(features: Tensor, form: str) -> Tensor:

@@ -74,6 +74,32 @@ def unit(x: Float[Tensor, "*b d"]) -> tuple[Float[Tensor, "*b d"], Float[Tensor,
     return _Unit.apply(x)  # type: ignore[return-value]
 
 
+class _UnitOverSources(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, count: Tensor) -> Tensor:
+        inverse = inverse_or_zero(torch.linalg.vector_norm(x, dim=(1, 3), keepdim=True)) * count.sqrt()
+        result = x * inverse
+        ctx.save_for_backward(result, inverse, count)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        result, inverse, count = ctx.saved_tensors
+        along = torch.einsum("oind,oind->on", grad, result)[:, None, :, None] / count
+        return torch.addcmul(grad, result, along, value=-1).mul_(inverse), None
+
+
+def unit_over_sources(x: Float[Tensor, "out in n d"], count: Tensor) -> Float[Tensor, "out in n d"]:
+    """√count · x / ‖x‖ with the norm over sources and channels together; 0 and derivative 0 where all is 0.
+
+    Args:
+        x: edges.
+        count: of sources, one number or `n 1`; without gradient.
+    """
+    return _UnitOverSources.apply(x, count)  # type: ignore[return-value]
+
+
 def inverse_or_zero(norm: Tensor) -> Tensor:
     """1 / norm, and 0 with derivative 0 where that would not be finite."""
     small = norm < 2 * torch.finfo(norm.dtype).tiny
